@@ -1,0 +1,87 @@
+# Everything a person or CI runs. A machine needs only make and Python 3.11 or newer: each target sets up what it needs.
+
+PYTHON ?= python3
+LOCK_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+JOBS := agree bench calibrate demo determinism fuzz mutate-sync
+.PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv from the lock file, every package checked by hash
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is missing or older than Python 3.11; name another: make PYTHON=python3.12 setup" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make virtual environments (no ensurepip): install its venv package" \
+	    "(on Debian and Ubuntu: python3-venv) or name another Python: make PYTHON=python3.12 setup" >&2; exit 2; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## assemble, check and run a program on every chip, and show what it cost
+	$(BIN)/python -m ci.demo
+
+test: $(STAMP) ## run the fast tests
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP) ## run the tests marked slow
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) ## check style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(STAMP) ## fix what `make lint` can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(STAMP) ## check types: mypy --strict
+	$(BIN)/mypy
+
+agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-free programs
+	$(BIN)/python -m ci.agreement
+
+mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that is taken away
+	$(BIN)/python -m ci.sync_mutation
+
+calibrate: $(STAMP) ## simulated cycles against the public measurements of the modelled chip
+	$(BIN)/python -m ci.calibration
+
+determinism: $(STAMP) ## same input, same bytes and same cycles, run after run
+	$(BIN)/python -m ci.determinism
+
+fuzz: $(STAMP) ## hostile programs, artifacts, chips and arrays end in an error, never in a crash
+	$(BIN)/python -m ci.fuzz
+
+bench: $(STAMP) ## how fast the emulation itself is
+	$(BIN)/python -m ci.bench
+
+isa-docs: $(STAMP) ## write docs/isa.md from the instruction table
+	@mkdir -p docs
+	$(BIN)/tilewright isa --markdown > docs/isa.md.tmp || { rm -f docs/isa.md.tmp; exit 1; }
+	@mv docs/isa.md.tmp docs/isa.md
+
+lock: $(STAMP) ## resolve the lock files again (all to their newest: make lock LOCK_FLAGS=--upgrade)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv $(UV_COMPILE) --extra dev --output-file requirements-dev.lock pyproject.toml
+	$(BIN)/uv $(UV_COMPILE) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+
+# One resolution for every Python and platform, and one version of each package in it: the same numbers everywhere.
+UV_COMPILE = pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCK_FLAGS)
+
+clean: ## remove the environment, caches and builds
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The ``tilewright`` command: one file per verb, and ``main`` that finds it."""

@@ -1,0 +1,51 @@
+"""What the built distribution holds is what the repository holds."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def pins(lock: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_runtime_lock_is_part_of_the_development_lock() -> None:
+    assert pins("requirements.lock").items() <= pins("requirements-dev.lock").items()
+
+
+def test_locks_hold_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    runtime = project["dependencies"]
+    for lock, asked in (
+        ("requirements.lock", runtime),
+        ("requirements-dev.lock", runtime + project["optional-dependencies"]["dev"]),
+    ):
+        names = {re.split(r"[^\w-]", requirement)[0].replace("_", "-") for requirement in asked}
+        assert names <= pins(lock).keys()
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_locks_check_every_package_and_name_no_index(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    requirements = re.split(r"^(?=[\w-]+==)", text, flags=re.MULTILINE)[1:]
+    assert requirements and all("--hash=sha256:" in requirement for requirement in requirements)
+    assert "://" not in text
+
+
+@pytest.mark.slow
+def test_wheel_holds_every_module_and_chip_and_nothing_else(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("tilewright-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    kept = {".py", ".toml", ".typed"}
+    files = (path for folder in ("compiler", "passes") for path in (ROOT / folder).rglob("*") if path.suffix in kept)
+    assert held == {path.relative_to(ROOT).as_posix() for path in files}
