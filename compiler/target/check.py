@@ -41,13 +41,11 @@ def faults(tables: Mapping[str, Any]) -> Iterator[Fault]:
     found: dict[str, Mapping[str, Any]] = {"": tables}
     for section, keys in SECTIONS.items():
         if section:
-            yield from _find(section, ", ".join(keys), found)
+            yield from _find(section, _children(section), found)
         if section in found:
-            inner = [name.rpartition(".")[2] for name in SECTIONS if name and name.rpartition(".")[0] == section]
-            inner += [] if section else ["path"]
             yield from _keys(section, keys, found[section], values)
-            yield from _unknown(section, [*keys, *inner], found[section])
-    yield from _find("path", ", ".join(row.name for row in PATHS.values() if row.required), found)
+            yield from _unknown(section, _children(section), found[section])
+    yield from _find("path", [row.name for row in PATHS.values() if row.required], found)
     if "path" in found:
         yield from _paths(found, values)
     for item in RULES:
@@ -56,12 +54,18 @@ def faults(tables: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault("TW1115", f"{item.text}; here {here}", item.keys[0])
 
 
-def _find(section: str, needs: str, found: dict[str, Mapping[str, Any]]) -> Iterator[Fault]:
+def _children(section: str) -> list[str]:
+    tables = [*SECTIONS, "path"] if not section else SECTIONS
+    inner = [name.rpartition(".") for name in tables if name]
+    return [*SECTIONS[section], *(leaf for parent, _, leaf in inner if parent == section)]
+
+
+def _find(section: str, needs: list[str], found: dict[str, Mapping[str, Any]]) -> Iterator[Fault]:
     parent, _, leaf = section.rpartition(".")
     if parent not in found:
         return
     if leaf not in found[parent]:
-        yield Fault("TW1111", f"table [{section}] is missing; it holds {needs}", parent)
+        yield Fault("TW1111", f"table [{section}] is missing; it holds {', '.join(needs)}", parent)
     elif not isinstance(found[parent][leaf], dict):
         yield Fault("TW1112", f"[{section}] must be a table, not {describe(found[parent][leaf])}", section)
     else:
@@ -88,7 +92,7 @@ def _paths(found: dict[str, Mapping[str, Any]], values: dict[str, Any]) -> Itera
     for name, row in PATHS.items():
         if row.required or name in table:
             section = f"path.{name}"
-            yield from _find(section, ", ".join(keys), found)
+            yield from _find(section, list(keys), found)
             if section in found:
                 yield from _keys(section, keys, found[section], values)
                 yield from _unknown(section, list(keys), found[section])

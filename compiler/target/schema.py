@@ -34,7 +34,7 @@ class Key:
     @property
     def allowed(self) -> str:
         if self.pattern:
-            return f"{self.low} to {self.high} characters matching {self.pattern}"
+            return f"{self.low} to {self.high} printable characters matching {self.pattern}"
         words = [f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"]
         words += ["a power of two"] if self.power_of_two else []
         words += [f"a multiple of {self.multiple_of}"] if self.multiple_of > 1 else []
@@ -121,8 +121,9 @@ PATH_KEYS: tuple[Key, ...] = (
 
 @dataclass(frozen=True)
 class PathRow:
+    """A way between two memories that a chip may have; the instructions that use it are in the ISA table."""
+
     name: str
-    queue: str
     required: bool = False
 
     @property
@@ -134,24 +135,24 @@ class PathRow:
 PATHS: dict[str, PathRow] = {
     row.name: row
     for row in (
-        PathRow("ddr_l1", "MTE2", required=True),
-        PathRow("ddr_ub", "MTE2", required=True),
-        PathRow("ddr_llb", "MTE2"),
-        PathRow("llb_l1", "MTE2"),
-        PathRow("llb_ub", "MTE2"),
-        PathRow("llb_ddr", "MTE3"),
-        PathRow("l1_l0a", "MTE1", required=True),
-        PathRow("l1_l0b", "MTE1", required=True),
-        PathRow("l1_bt", "MTE1"),
-        PathRow("l1_fb", "MTE1"),
-        PathRow("l1_ub", "MTE1"),
-        PathRow("ub_l1", "MTE3"),
-        PathRow("ub_ddr", "MTE3", required=True),
-        PathRow("ub_llb", "MTE3"),
-        PathRow("l0c_ddr", "FIX"),
-        PathRow("l0c_llb", "FIX"),
-        PathRow("l0c_l1", "FIX"),
-        PathRow("l0c_ub", "FIX"),
+        PathRow("ddr_l1", required=True),
+        PathRow("ddr_ub", required=True),
+        PathRow("ddr_llb"),
+        PathRow("llb_l1"),
+        PathRow("llb_ub"),
+        PathRow("llb_ddr"),
+        PathRow("l1_l0a", required=True),
+        PathRow("l1_l0b", required=True),
+        PathRow("l1_bt"),
+        PathRow("l1_fb"),
+        PathRow("l1_ub"),
+        PathRow("ub_l1"),
+        PathRow("ub_ddr", required=True),
+        PathRow("ub_llb"),
+        PathRow("l0c_ddr"),
+        PathRow("l0c_llb"),
+        PathRow("l0c_l1"),
+        PathRow("l0c_ub"),
     )
 }
 
@@ -258,7 +259,6 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        # Python refuses to print an integer of more than 4300 digits, which TOML can hold in hexadecimal.
         return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "an array"
