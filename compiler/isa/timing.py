@@ -1,0 +1,185 @@
+"""Cycle costs of the engines, as pure functions of bound operands and chip: vector unit with banks, cube, copies."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from compiler.isa.dtypes import SHARED_MEMORIES
+from compiler.isa.model import Args, Timing, View
+from compiler.target import Chip
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+# ---- vector unit ------------------------------------------------------------------------------------------
+
+
+def vector_timing(args: Args, cycles_per_repeat: int = 1, lanes: int | None = None) -> Timing:
+    """A head, one or more cycles per repeat, a tail; more where operands collide in the banks of UB.
+
+    The unit works on 32-byte blocks. A repeat handles as many blocks of the widest operand as the datapath is
+    wide; short rows share a repeat, since each block has its own address. ``lanes`` overrides the number of
+    elements that are worked on (for rows whose work is not the size of their largest operand).
+    """
+    vector, chip = args.chip.vector, args.chip
+    views = [v for v in args.views if v.memory == "ub"]
+    widest = max((v.dtype.itemsize for v in args.views), default=4)
+    if lanes is not None or not views:
+        elements = lanes if lanes is not None else args.n0 * args.n1 * args.n2
+        repeats = ceil_div(elements * widest, vector.bytes_per_cycle)
+        return Timing(vector.head_cycles + repeats * cycles_per_repeat + vector.tail_cycles)
+    key = tuple((v.role, v.address % _bank_period(chip), v.shape, v.strides, v.dtype.itemsize) for v in views)
+    millicycles, conflict = _repeat_millicycles(chip, key, widest, cycles_per_repeat)
+    body = ceil_div(millicycles, 1000)
+    return Timing(vector.head_cycles + body + vector.tail_cycles, conflict_cycles=ceil_div(conflict, 1000))
+
+
+def _bank_period(chip: Chip) -> int:
+    return chip.memory.ub_bytes
+
+
+OperandKey = tuple[str, int, tuple[int, ...], tuple[int, ...], int]
+
+
+@lru_cache(maxsize=65536)
+def _repeat_millicycles(chip: Chip, operands: tuple[OperandKey, ...], widest: int, slope: int) -> tuple[int, int]:
+    """(millicycles of all repeats, of which lost to bank conflicts) for operands placed at these addresses."""
+    banks, per_repeat = chip.vector.banks, chip.vector.bytes_per_cycle // chip.block_bytes
+    lanes_per_block = chip.block_bytes // widest
+    # Short operands (a reduction's result, a broadcast vector) follow the largest one lane by lane.
+    work_shape = max((shape for _, _, shape, _, _ in operands), key=lambda s: int(np.prod(s)))
+    rows, length = int(np.prod(work_shape[:-1])), work_shape[-1] if work_shape else 1
+    blocks_per_row = ceil_div(length, lanes_per_block)
+    repeats = ceil_div(rows * blocks_per_row, per_repeat)
+    floor = np.full(repeats, slope * 1000, np.int64)
+    reads, writes = [], []
+    for role, address, shape, strides, itemsize in operands:
+        touched = _blocks_by_repeat(address, shape, strides, itemsize, chip, work_shape, lanes_per_block, repeats)
+        if "r" in role:
+            reads.append(touched)
+        if "w" in role:
+            writes.append(touched)
+    read_rows = _rows_per_group(reads, repeats, banks.groups)
+    write_rows = _rows_per_group(writes, repeats, banks.groups)
+    extra = np.maximum((read_rows - 1) * banks.same_group_read_millicycles, 0)
+    extra = np.maximum(extra, (write_rows - 1) * banks.same_group_write_millicycles)
+    extra += _read_after_write(reads, writes, repeats, chip) * banks.same_bank_read_write_millicycles
+    # A slope above one leaves cycles in which a second row can be fetched: only what exceeds it is lost.
+    total = np.maximum(floor, 1000 + extra)
+    return int(total.sum()), int((total - floor).sum())
+
+
+def _blocks_by_repeat(
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    itemsize: int,
+    chip: Chip,
+    work_shape: tuple[int, ...],
+    lanes_per_block: int,
+    repeats: int,
+) -> np.ndarray:
+    """Distinct (repeat, block) pairs as ``repeat << 32 | block``, sorted."""
+    per_repeat = chip.vector.bytes_per_cycle // chip.block_bytes
+    offsets = np.zeros(1, np.int64)
+    for count, stride in zip(shape, strides, strict=True):
+        offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * (stride * itemsize)).reshape(-1)
+    blocks = (address + offsets) // chip.block_bytes
+    if len(shape) == len(work_shape) and shape == work_shape:
+        rows, length = blocks.size // shape[-1], shape[-1]
+        lane_block = np.arange(length) // lanes_per_block
+        order = (np.arange(rows)[:, None] * ceil_div(length, lanes_per_block) + lane_block).reshape(-1)
+    else:
+        order = np.arange(blocks.size, dtype=np.int64) * repeats // max(1, blocks.size) * per_repeat
+    repeat = np.minimum(order // per_repeat, repeats - 1)
+    return np.unique(repeat << 32 | blocks)
+
+
+def _rows_per_group(touched: list[np.ndarray], repeats: int, groups: int) -> np.ndarray:
+    """For each repeat, the most distinct rows that one bank group must serve."""
+    if not touched:
+        return np.zeros(repeats, np.int64)
+    pairs = np.unique(np.concatenate(touched))
+    group = (pairs >> 32) * groups + (pairs & 0xFFFFFFFF) % groups
+    return np.bincount(group, minlength=repeats * groups).reshape(repeats, groups).max(axis=1)
+
+
+def _read_after_write(reads: list[np.ndarray], writes: list[np.ndarray], repeats: int, chip: Chip) -> np.ndarray:
+    """Which repeats read a bank of a group that the repeat before is still writing."""
+    clash = np.zeros(repeats, np.int64)
+    if not reads or not writes:
+        return clash
+    banks = chip.vector.banks
+    block_shift = chip.block_bytes.bit_length() - 1
+
+    def bank_of(pairs: np.ndarray) -> np.ndarray:
+        block = pairs & 0xFFFFFFFF
+        bank = block >> (banks.bank_shift - block_shift)
+        return (pairs >> 32) << 32 | (bank * banks.groups + block % banks.groups)
+
+    written = np.unique(bank_of(np.concatenate(writes)) + (1 << 32))
+    read = np.unique(bank_of(np.concatenate(reads)))
+    hit = np.intersect1d(read, written, assume_unique=True) >> 32
+    clash[hit[hit < repeats]] = 1
+    return clash
+
+
+# ---- cube -------------------------------------------------------------------------------------------------
+
+
+def cube_timing(args: Args) -> Timing:
+    """A fixed overhead and the fractal products at the cube's rate for the type."""
+    k0 = args.dtype_of("@dtype").fractal_k
+    products = ceil_div(args.m, 16) * ceil_div(args.k, k0) * ceil_div(args.n, 16)
+    macs = products * 16 * k0 * 16
+    cube = args.chip.cube
+    return Timing(cube.overhead_cycles + ceil_div(macs, args.chip.macs_per_cycle(args.dtype)))
+
+
+# ---- copies -----------------------------------------------------------------------------------------------
+
+
+def copy_timing(args: Args, source: View, target: View, percent: int = 100) -> Timing:
+    """Latency plus bytes over the path's rate; DDR and LLB move whole lines, so unaligned runs cost more."""
+    path = f"{source.memory}_{target.memory}"
+    spec = args.chip.path[path]
+    moved = max(source.size * source.dtype.itemsize, target.size * target.dtype.itemsize)
+    if source.memory not in SHARED_MEMORIES and target.memory not in SHARED_MEMORIES:
+        cycles = max(spec.issue_cycles, ceil_div(moved * 100, spec.bytes_per_cycle * percent))
+        return Timing(cycles, spec.latency_cycles, moved_bytes=moved)
+    far = source if source.memory in SHARED_MEMORIES else target
+    lines = _line_bytes(far, args.chip.transfer.ddr_line_bytes)
+    return Timing(spec.issue_cycles, spec.latency_cycles, path, ceil_div(lines * 100, percent), moved)
+
+
+def _line_bytes(view: View, line: int) -> int:
+    """Bytes of all lines that the view's contiguous runs touch."""
+    run, outer = contiguous_run(view)
+    starts = np.zeros(1, np.int64)
+    for count, stride_bytes in outer:
+        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride_bytes).reshape(-1)
+    first = (view.address + starts) // line
+    last = (view.address + starts + run - 1) // line
+    return int((last - first + 1).sum()) * line
+
+
+def contiguous_run(view: View) -> tuple[int, list[tuple[int, int]]]:
+    """The view as (bytes of one contiguous run, [(count, stride in bytes), ...] of the loops around it).
+
+    Loops are ordered by stride, the widest first; dimensions of one and of stride zero are gone.
+    """
+    size = view.dtype.itemsize
+    loops = sorted((s * size, n) for n, s in zip(view.shape, view.strides, strict=True) if n > 1 and s > 0)
+    run, outer = size, list[tuple[int, int]]()
+    for stride, count in loops:
+        if not outer and stride == run:
+            run *= count
+        elif outer and stride == outer[-1][0] * outer[-1][1]:
+            outer[-1] = (outer[-1][0] * count, outer[-1][1])
+        else:
+            outer.append((count, stride))
+    return run, outer[::-1]
