@@ -1,0 +1,82 @@
+"""Convolution windows: which elements of a feature map the rows and columns of its im2col matrix are.
+
+Row p is output position (p // wo, p % wo); a column block is (c1, kernel row, kernel column), each of c0 columns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from compiler.isa import layout
+from compiler.isa.model import Args
+from compiler.isa.timing import ceil_div
+
+
+def output_extent(size: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
+    """Output positions along one axis; ``pad`` counts both ends."""
+    return (size + pad - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def output_shape(args: Args) -> tuple[int, int]:
+    ho = output_extent(args.h, args.kh, args.stride_h, args.dilation_h, args.pad_top + args.pad_bottom)
+    wo = output_extent(args.w, args.kw, args.stride_w, args.dilation_w, args.pad_left + args.pad_right)
+    return ho, wo
+
+
+class Touched(NamedTuple):
+    """The smallest box of whole input rows that holds all that is read. Windows wholly in the padding keep one row."""
+
+    c1: int
+    c1_count: int
+    row: int
+    row_count: int
+
+
+def touched(args: Args) -> Touched:
+    c0, window = args.dtype_of("@dtype").fractal_k, args.kh * args.kw
+    wo = max(1, output_shape(args)[1])
+    first, last = args.k_start // c0, (args.k_start + args.k - 1) // c0
+    one_channel_block = first // window == last // window
+    top, bottom = (first % window // args.kw, last % window // args.kw) if one_channel_block else (0, args.kh - 1)
+
+    def row(position: int, kernel_row: int) -> int:
+        at: int = position // wo * args.stride_h + kernel_row * args.dilation_h - args.pad_top
+        return min(max(at, 0), int(args.h) - 1)
+
+    low, high = row(args.m_start, top), row(args.m_start + args.m - 1, bottom)
+    return Touched(first // window, last // window - first // window + 1, low, high - low + 1)
+
+
+def source_extents(args: Args) -> tuple[int, ...]:
+    box = touched(args)
+    return (box.c1_count, box.row_count, args.w, args.dtype_of("@dtype").fractal_k)
+
+
+def source_strides(args: Args) -> tuple[int, ...]:
+    c0 = args.dtype_of("@dtype").fractal_k
+    return (args.c1_stride, args.w * c0, c0, 1)
+
+
+def source_offset(args: Args) -> int:
+    box = touched(args)
+    return int(box.c1 * args.c1_stride + box.row * args.w * args.dtype_of("@dtype").fractal_k)
+
+
+def img2col(args: Args, source: np.ndarray) -> np.ndarray:
+    """The touched box -> L0A: m rows from m_start and k columns from k_start of the im2col matrix."""
+    box, (_, wo) = touched(args), output_shape(args)
+    block = args.k_start // source.shape[-1] + np.arange(ceil_div(args.k, source.shape[-1]))[:, None]
+    position = args.m_start + np.arange(args.m)
+    c1, in_window = np.divmod(block, args.kh * args.kw)
+    kernel_row, kernel_col = np.divmod(in_window, args.kw)
+    out_row, out_col = np.divmod(position, wo)
+    row = out_row * args.stride_h + kernel_row * args.dilation_h - args.pad_top
+    col = out_col * args.stride_w + kernel_col * args.dilation_w - args.pad_left
+    outside = (row < 0) | (row >= args.h) | (col < 0) | (col >= args.w)
+    row, col = np.clip(row - box.row, 0, box.row_count - 1), np.clip(col, 0, args.w - 1)
+    rows = layout.fractal_rows(source)[c1 - box.c1, row, col]
+    blocks = layout.elements(rows, source.dtype)
+    blocks[outside] = 0
+    return layout.nz_to_l0a(blocks, args.k)

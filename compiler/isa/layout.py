@@ -1,0 +1,175 @@
+"""How matrices lie in the memories around the cube, and the way from each layout to the next.
+
+A *fractal row* is 32 bytes: k0 elements (8 of fp32, 16 of fp16 and bf16, 32 of int8). A matrix is R rows of C columns.
+
+===========  ==============================================  ====================================================
+name         indices, outermost first                        notes
+===========  ==============================================  ====================================================
+ND           [r][c]                                          rows a *row stride* apart
+NZ           [c // k0][r][c % k0]                            L1 and UB; column blocks a *pitch* of rows apart
+L0A          [m // 16][k // k0][m % 16][k % k0]              A (m x k): dense, zeros up to whole fractals
+L0B          [k // k0][n // 16][n % 16][k % k0]              B (k x n): dense, zeros up to whole fractals
+L0C          [n // 16][m][n % 16]                            fp32 or int32; pitch a multiple of 16
+feature map  [c // k0][h][w][c % k0]                         L1; channel blocks a *c1 stride* of elements apart
+===========  ==============================================  ====================================================
+
+Everything here is a pure function on numpy arrays. A ``blocks`` array has one axis per index above.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from compiler.isa.timing import ceil_div
+
+FRACTAL = 16  # rows of a fractal, and columns of an L0C block
+FRACTAL_BYTES = 512
+_FRACTAL_ROW = np.dtype("V32")
+
+
+def ceil_to(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def padded(array: np.ndarray, *shape: int) -> np.ndarray:
+    """The array with zeros behind it in every dimension that ``shape`` makes longer."""
+    if array.shape == shape:
+        return array
+    out = np.zeros(shape, array.dtype)
+    out[tuple(slice(n) for n in array.shape)] = array
+    return out
+
+
+def fractal_rows(blocks: np.ndarray) -> np.ndarray:
+    """One opaque 32-byte element for each fractal row, as a view: copies of rows are several times faster so."""
+    return blocks.view(_FRACTAL_ROW)[..., 0]
+
+
+def elements(rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The inverse of :func:`fractal_rows`."""
+    return np.ascontiguousarray(rows)[..., None].view(dtype)
+
+
+def _moved(blocks: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """``blocks.transpose(*axes, last)``, copied."""
+    if blocks.strides[-1] != blocks.itemsize:
+        return np.ascontiguousarray(blocks.transpose(*axes, blocks.ndim - 1))
+    return elements(fractal_rows(blocks).transpose(axes), blocks.dtype)
+
+
+# ---- ND and NZ ------------------------------------------------------------------------------------------------
+
+
+def nd_to_nz(matrix: np.ndarray, k0: int) -> np.ndarray:
+    """R x C -> [ceil(C / k0)][R][k0], zeros behind the last column."""
+    rows, cols = matrix.shape
+    blocks = ceil_div(cols, k0)
+    return padded(matrix, rows, blocks * k0).reshape(rows, blocks, k0).transpose(1, 0, 2)
+
+
+def nz_to_nd(blocks: np.ndarray, cols: int) -> np.ndarray:
+    """[ceil(C / k0)][R][k0] -> R x C."""
+    count, rows, k0 = blocks.shape
+    return _moved(blocks, (1, 0)).reshape(rows, count * k0)[:, :cols]
+
+
+def chw_to_feature_map(image: np.ndarray, c0: int) -> np.ndarray:
+    """[C][H][W] -> [ceil(C / c0)][H][W][c0], zeros behind the last channel."""
+    c, h, w = image.shape
+    c1 = ceil_div(c, c0)
+    return padded(image, c1 * c0, h, w).reshape(c1, c0, h, w).transpose(0, 2, 3, 1)
+
+
+# ---- the cube's operands ------------------------------------------------------------------------------------------
+
+
+def matrix_to_l0a(matrix: np.ndarray, k0: int) -> np.ndarray:
+    m, k = matrix.shape
+    m1, k1 = ceil_div(m, FRACTAL), ceil_div(k, k0)
+    return padded(matrix, m1 * FRACTAL, k1 * k0).reshape(m1, FRACTAL, k1, k0).transpose(0, 2, 1, 3)
+
+
+def nz_to_l0a(blocks: np.ndarray, k: int) -> np.ndarray:
+    """NZ of A (m x k) -> L0A: whole fractal rows change place."""
+    k1, m, k0 = blocks.shape
+    m1 = ceil_div(m, FRACTAL)
+    rows = padded(blocks, k1, m1 * FRACTAL, k0)
+    if k % k0:
+        rows = rows.copy() if rows is blocks else rows
+        rows[-1, :, k % k0 :] = 0
+    return rows.reshape(k1, m1, FRACTAL, k0).transpose(1, 0, 2, 3)
+
+
+def l0a_to_matrix(blocks: np.ndarray, m: int, k: int) -> np.ndarray:
+    m1, k1, _, k0 = blocks.shape
+    return _moved(blocks, (0, 2, 1)).reshape(m1 * FRACTAL, k1 * k0)[:m, :k]
+
+
+def matrix_to_l0b(matrix: np.ndarray, k0: int) -> np.ndarray:
+    k, n = matrix.shape
+    k1, n1 = ceil_div(k, k0), ceil_div(n, FRACTAL)
+    return padded(matrix, k1 * k0, n1 * FRACTAL).reshape(k1, k0, n1, FRACTAL).transpose(0, 2, 3, 1)
+
+
+def nz_to_l0b(blocks: np.ndarray, k: int) -> np.ndarray:
+    """NZ of the transpose of B (n x k) -> L0B: whole fractal rows change place."""
+    return nz_to_l0a(blocks, k).transpose(1, 0, 2, 3)
+
+
+def l0b_to_matrix(blocks: np.ndarray, k: int, n: int) -> np.ndarray:
+    """A view whose transpose is row-major, which BLAS takes as it is."""
+    k1, n1, _, k0 = blocks.shape
+    return _moved(blocks, (1, 2, 0)).reshape(n1 * FRACTAL, k1 * k0)[:n, :k].T
+
+
+def matrix_to_l0c(matrix: np.ndarray) -> np.ndarray:
+    """m x n -> [ceil(n / 16)][m rounded up to 16][16], zeros around the matrix."""
+    m, n = matrix.shape
+    m16, n1 = ceil_to(m, FRACTAL), ceil_div(n, FRACTAL)
+    return padded(matrix, m16, n1 * FRACTAL).reshape(m16, n1, FRACTAL).transpose(1, 0, 2)
+
+
+def l0c_to_matrix(blocks: np.ndarray, m: int, n: int) -> np.ndarray:
+    n1, rows, _ = blocks.shape
+    return blocks.transpose(1, 0, 2).reshape(rows, n1 * FRACTAL)[:m, :n]
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def constant(value: float, dtype: np.dtype) -> np.ndarray:
+    """A scalar operand as one element: floats are rounded; integers are cut and saturated, NaN is their zero."""
+    if dtype.kind not in "iu":
+        return np.asarray(np.float32(value)).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.array(0 if math.isnan(value) else int(min(max(value, float(limits.min)), float(limits.max))), dtype)
+
+
+@lru_cache(maxsize=1)
+def _fp16_values() -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def as_fp32(array: np.ndarray) -> np.ndarray:
+    """Exact. A table look-up beats numpy's conversion of fp16 by two."""
+    if array.dtype == np.float16:
+        return np.take(_fp16_values(), array.view(np.uint16))
+    return array.astype(np.float32, copy=False)
+
+
+def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A (m x k) times B (k x n): floats in fp32, int8 exactly into int32. The one product of both engines.
+
+    Each integer sum is exact in the float type it is formed in: every product is at most 2**14, so fp32 holds
+    k < 2**10 of them and fp64 any k the cube takes.
+    """
+    if a.dtype == np.int8:
+        exact = np.float32 if a.shape[-1] < 1 << 10 else np.float64
+        sums: np.ndarray = np.matmul(a.astype(exact), b.astype(exact))
+        return sums.astype(np.int32)
+    product: np.ndarray = np.matmul(as_fp32(a), as_fp32(b.T).T)  # B comes column by column out of L0B
+    return product
