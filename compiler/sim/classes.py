@@ -1,0 +1,233 @@
+"""What each class of dynamic instructions costs, touches and requires: the table's functions, asked once per class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.errors import CapacityError, InvalidError, Problem
+from compiler.isa.dtypes import MEMORIES, SHARED_MEMORIES, Queue
+from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind
+from compiler.isa.program import Program
+from compiler.isa.timing import contiguous_run
+from compiler.sim.expand import Stream
+from compiler.sim.jit import kernel
+from compiler.target import Chip
+
+# Kinds of dynamic instructions, as the pipeline tells them apart.
+PLAIN, TRANSFER, SET, WAIT, PIPE_BARRIER, BARRIER_ALL, CORE_BARRIER, CLUSTER_BARRIER, CROSS_SET, CROSS_WAIT = range(10)
+_KIND = {
+    "set_flag": SET,
+    "wait_flag": WAIT,
+    "pipe_barrier": PIPE_BARRIER,
+    "barrier_all": BARRIER_ALL,
+    "core_barrier": CORE_BARRIER,
+    "cluster_barrier": CLUSTER_BARRIER,
+    "cross_set": CROSS_SET,
+    "cross_wait": CROSS_WAIT,
+}
+QUEUES = len(Queue)
+READ, WRITE = 1, 2
+OUTER_LOOPS = 5
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes one operand touches, from its address slot: runs of ``run`` bytes inside up to five loops."""
+
+    address_index: int
+    memory: int
+    access: int  # READ, WRITE or both
+    start: int
+    extent: int
+    run: int
+    loops: tuple[tuple[int, int], ...]  # (count, stride in bytes), outermost first
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """One row per class; ``footprint_start[k]:footprint_start[k + 1]`` are its footprints."""
+
+    args: list[Args]
+    pc: np.ndarray
+    queue: np.ndarray
+    kind: np.ndarray
+    cycles: np.ndarray
+    latency: np.ndarray
+    argument: np.ndarray  # sync: flag number, or queue
+    rate: np.ndarray  # transfers: bytes per 1000 cycles when alone
+    line_bytes: np.ndarray
+    moved_bytes: np.ndarray
+    conflict: np.ndarray
+    shares: np.ndarray  # transfers: 1 uses DDR, 2 uses LLB
+    path: list[str]
+    footprint_start: np.ndarray
+    footprints: np.ndarray  # columns: address index, memory, access, start, extent, run, then (count, stride) x 5
+    footprint_class: np.ndarray
+
+
+def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
+    """Check every class against the table and the chip, and cost it. All that is illegal is reported at once."""
+    problems: list[Problem] = []
+    bound: list[Args] = []
+    for klass in range(stream.classes):
+        pc = int(stream.class_pc[klass])
+        instr = program.instrs[pc]
+        slots = instr.row.slots(instr.mods)
+        args = bind_dynamic(instr, stream.class_values[klass], chip)
+        found = illegal(instr, slots, args, stream.class_values[klass])
+        problems += [Problem("TW1310", f"{instr.row.mnemonic}: {text}", program.place(pc)) for text in found]
+        bound.append(args)
+    if problems:
+        raise InvalidError(list(dict.fromkeys(problems))[:50])
+    return _table(bound, stream, program, chip)
+
+
+def bind_dynamic(instr: Instr, values: np.ndarray, chip: Chip) -> Args:
+    """Bind an instruction to values as the expansion delivers them: branch targets and destinations are not there."""
+    slots = instr.row.slots(instr.mods)
+    return bind(instr, [int(v) for v in values[: len(slots)]], chip)
+
+
+def illegal(instr: Instr, slots: tuple[Slot, ...], args: Args, values: np.ndarray) -> list[str]:
+    """Why these values are not allowed: slot ranges, paths, alignment, then the row's own rules."""
+    found = [text for slot, value in zip(slots, values, strict=False) if (text := slot_fault(slot, int(value)))]
+    if found:
+        return found
+    for tensor, view in zip(instr.row.tensors, args.views, strict=True):
+        multiple = alignment_bytes(tensor, args)
+        address = getattr(args, tensor.name)
+        if address % multiple:
+            found.append(f"{tensor.name} is at {view.memory} address {address}; it must be a multiple of {multiple}")
+    return found or [str(rule.__doc__) for rule in instr.row.rules if not rule(args)]
+
+
+def slot_fault(slot: Slot, value: int) -> str:
+    if slot.kind in ("float", "target", "addr"):
+        return ""
+    if not slot.lo <= value <= slot.hi:
+        return f"{slot.name} is {value}; allowed is {slot.lo} to {slot.hi}"
+    if value % slot.multiple:
+        return f"{slot.name} is {value}; it must be a multiple of {slot.multiple}"
+    return ""
+
+
+def footprints(args: Args) -> list[Footprint]:
+    """The row's views as byte runs relative to their address slots."""
+    prints = []
+    for index, (tensor, view) in enumerate(zip(args.row.tensors, args.views, strict=True)):
+        run, loops = contiguous_run(view)
+        if len(loops) > OUTER_LOOPS:
+            raise ValueError(f"{args.row.mnemonic}: {tensor.name} needs {len(loops)} loops")
+        access = READ * ("r" in view.role) | WRITE * ("w" in view.role)
+        start = view.address - getattr(args, tensor.name)
+        prints.append(
+            Footprint(index, MEMORIES.index(view.memory), access, start, view.extent_bytes, run, tuple(loops))
+        )
+    return prints
+
+
+def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> ClassTable:
+    count = len(bound)
+    integers = {
+        name: np.zeros(count, np.int64)
+        for name in ("cycles", "latency", "argument", "rate", "line", "moved", "conflict")
+    }
+    queue, kind, shares = (np.zeros(count, np.int8) for _ in range(3))
+    starts, flat, owner, paths = [0], [], [], []
+    for klass, args in enumerate(bound):
+        instr = program.instrs[int(stream.class_pc[klass])]
+        queue[klass] = instr.row.queue_of(instr.mods)
+        timing = args.row.timing(args) if args.row.timing else Timing(chip.scalar.issue_cycles)
+        kind[klass] = TRANSFER if timing.path else _KIND.get(args.row.kind, PLAIN)
+        integers["cycles"][klass], integers["latency"][klass] = timing.cycles, timing.latency_cycles
+        integers["line"][klass], integers["moved"][klass] = timing.line_bytes, timing.moved_bytes
+        integers["conflict"][klass] = timing.conflict_cycles
+        integers["argument"][klass] = _argument(args, chip)
+        paths.append(timing.path or _local_path(args.views))
+        if timing.path:
+            integers["rate"][klass] = chip.path[timing.path].bytes_per_cycle * 1000
+            ends = timing.path.split("_")
+            shares[klass] = ("ddr" in ends) | ("llb" in ends) << 1
+        for fp in footprints(args):
+            pad = (1, 0) * (OUTER_LOOPS - len(fp.loops))
+            loops = [*pad, *(n for loop in fp.loops for n in loop)]
+            flat.append([fp.address_index, fp.memory, fp.access, fp.start, fp.extent, fp.run, *loops])
+            owner.append(klass)
+        starts.append(len(flat))
+    table = np.array(flat, np.int64).reshape(-1, 6 + 2 * OUTER_LOOPS)
+    return ClassTable(
+        bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
+        integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
+        np.array(starts, np.int64), table, np.array(owner, np.int64),
+    )  # fmt: skip
+
+
+def _local_path(views: tuple[View, ...]) -> str:
+    """The pair of memories a copy inside the core joins; empty for everything that is not a copy."""
+    memories = {v.role: v.memory for v in views}
+    return (
+        f"{memories['r']}_{memories['w']}" if set(memories) == {"r", "w"} and len(set(memories.values())) == 2 else ""
+    )
+
+
+def _argument(args: Args, chip: Chip) -> int:
+    if args.row.kind in ("set_flag", "wait_flag"):
+        source, target = Queue[args.src.upper()], Queue[args.dst.upper()]
+        return int((source * QUEUES + target) * chip.event_ids + args.id)
+    if args.row.kind in ("cross_set", "cross_wait"):
+        return int(args.core * chip.cross_flag_ids + args.id)
+    return 0
+
+
+# ---- bounds -----------------------------------------------------------------------------------------------
+
+
+@kernel
+def _first_out_of_bounds(klass, address, footprint_start, footprints, capacity, span_start, span_end):  # type: ignore[no-untyped-def]
+    """(dynamic index, footprint) of the first access outside its memory, or outside every buffer of a shared one."""
+    for i in range(len(klass)):
+        for f in range(footprint_start[klass[i]], footprint_start[klass[i] + 1]):
+            low = address[i, footprints[f, 0]] + footprints[f, 3]
+            high = low + footprints[f, 4]
+            memory = footprints[f, 1]
+            if memory > 1:
+                if low < 0 or high > capacity[memory]:
+                    return i, f
+                continue
+            inside = False
+            for k in range(span_start.shape[1]):
+                if span_start[memory, k] <= low and high <= span_end[memory, k]:
+                    inside = True
+                    break
+            if not inside:
+                return i, f
+    return -1, -1
+
+
+def check_bounds(stream: Stream, classes: ClassTable, program: Program, chip: Chip) -> None:
+    """On chip an access must lie inside its memory, in DDR and LLB inside one buffer that the program declares."""
+    shared = [[b for b in program.buffers if b.memory == name] for name in MEMORIES[:2]]
+    widest = max(1, *(len(buffers) for buffers in shared))
+    span_start, span_end = np.zeros((2, widest), np.int64), np.full((2, widest), -1, np.int64)
+    for memory, buffers in enumerate(shared):
+        for k, buffer in enumerate(buffers):
+            span_start[memory, k], span_end[memory, k] = buffer.offset, buffer.offset + buffer.size_bytes
+    capacity = np.array([chip.memory_bytes(name) for name in MEMORIES], np.int64)
+    index, footprint = _first_out_of_bounds(
+        stream.klass, stream.address, classes.footprint_start, classes.footprints, capacity, span_start, span_end
+    )
+    if index < 0:
+        return
+    address_index, memory, _, start, extent = (int(v) for v in classes.footprints[footprint][:5])
+    pc, name = int(stream.pc[index]), MEMORIES[memory]
+    low = int(stream.address[index, address_index]) + start
+    row = program.instrs[pc].row
+    limit = (
+        f"it must lie inside one declared {name} buffer"
+        if name in SHARED_MEMORIES
+        else f"{name} has {chip.memory_bytes(name)} bytes"
+    )
+    text = f"{row.mnemonic} on core {stream.core_of(index)} touches {name} bytes {low} to {low + extent - 1}; {limit}"
+    raise CapacityError(Problem("TW1311", f"{text} (operand {row.tensors[address_index].name})", program.place(pc)))

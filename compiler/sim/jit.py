@@ -1,0 +1,52 @@
+"""Compilation of the simulator's inner loops, cached on disk under a hash of all that went into them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@lru_cache(maxsize=1)
+def _cache_dir() -> Path | None:
+    """A directory for exactly these sources. numba itself notices only changes of a function's own file, while
+    the kernels here contain functions of the instruction table."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted([*package.glob("*.py"), *(package.parent / "isa").rglob("*.py")]):
+        digest.update(source.read_bytes())
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for base in (root, Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"):
+        directory = base / "tilewright" / f"kernels-{digest.hexdigest()[:16]}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK) and directory.stat().st_uid == os.getuid():
+            return directory
+    return None
+
+
+def kernel(function: Function) -> Function:
+    """Compile for speed: no exceptions on division, no global lock, cached between processes."""
+    directory = _cache_dir()
+    previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory or "")
+    try:
+        compiled: Function = numba.njit(cache=directory is not None, error_model="numpy", nogil=True)(function)
+    finally:
+        numba.config.CACHE_DIR = previous
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function that only kernels call."""
+    compiled: Function = numba.njit(error_model="numpy", nogil=True)(function)
+    return compiled

@@ -1,0 +1,454 @@
+"""Happens-before, by vector clocks: is every access ordered after the ones it depends on, whatever the timing?
+
+Each queue of each core keeps, for every other queue, how many of its instructions are known to have completed
+before the queue's next instruction starts. Flags, barriers and cross-core flags carry that knowledge. Every memory
+remembers, block by block, who wrote last, who read since, and which bytes were ever written. An access whose
+predecessor is not known to be complete is a race, even if this run's timing happened to be kind.
+
+On-chip memories are watched in 32-byte blocks, the unit their banks are written in, DDR and LLB exactly: in the
+largest power of two that divides all addresses and lengths used on a buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.errors import LimitError, Problem
+from compiler.isa.dtypes import INTERLOCKED, MEMORIES, Queue
+from compiler.isa.program import Program
+from compiler.sim import classes as k
+from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
+from compiler.sim.expand import Stream
+from compiler.sim.jit import inlined, kernel
+from compiler.sim.pipeline import Schedule
+from compiler.target import Chip
+
+S = int(Queue.S)
+Q = QUEUES
+BLOCK_SHIFT = 5
+FULL = np.uint32(0xFFFFFFFF)
+MAX_SHADOW_BYTES = 2 << 30
+MAX_RECORDS = 64
+READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, UNINITIALISED, DOUBLE_SET, UNORDERED_CROSS = range(6)
+RACE_NAMES = (
+    "read-after-write race",
+    "write-after-read race",
+    "write-after-write race",
+    "uninitialised read",
+    "doubled flag",
+    "unordered cross-core flag",
+)
+# Columns of a region: where a memory's or buffer's blocks are in the shadow arrays.
+BASE, SHIFT, START, SIZE, READERS, EXACT, PRESET = range(7)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two dynamic instructions that touch the same bytes without order; ``earlier`` is -1 where there is only one."""
+
+    kind: int
+    later: int
+    earlier: int
+    memory: str
+    address: int
+
+
+@inlined
+def _join(clock, other):  # type: ignore[no-untyped-def]
+    for p in range(len(clock)):
+        if other[p] > clock[p]:
+            clock[p] = other[p]
+
+
+@inlined
+def _record(records, count, pc, kind, later, earlier, memory, address):  # type: ignore[no-untyped-def]
+    """Keep one record per kind and pair of static instructions."""
+    for r in range(count):
+        if records[r, 0] == kind and records[r, 5] == pc[later]:
+            if records[r, 6] == (pc[earlier] if earlier >= 0 else -1):
+                return count
+    if count >= len(records):
+        return count
+    records[count, 0] = kind
+    records[count, 1] = later
+    records[count, 2] = earlier
+    records[count, 3] = memory
+    records[count, 4] = address
+    records[count, 5] = pc[later]
+    records[count, 6] = pc[earlier] if earlier >= 0 else -1
+    return count + 1
+
+
+@inlined
+def _ordered(clock, previous, here, queue_of, sequence, interlocked):  # type: ignore[no-untyped-def]
+    there = queue_of[previous]
+    return (there == here and interlocked[here % Q]) or clock[there] > sequence[previous]
+
+
+@inlined
+def _touch(  # type: ignore[no-untyped-def]
+    low, high, access, region, i, here, clock, writer, written, reader, reader_slot, reader_count, queue_of, sequence,
+    interlocked, pc, memory, records, count,
+):  # fmt: skip
+    """Check and enter one contiguous run of bytes."""
+    shift, base = region[SHIFT], region[BASE]
+    first, last = (low - region[START]) >> shift, (high - 1 - region[START]) >> shift
+    exact = region[EXACT] != 0
+    known_writer, mine = np.int32(-1), np.int32(i + 1)
+    slot = reader_slot[here] if region[READERS] >= 0 else np.int32(-1)
+    head, tail = np.uint32(low & 31), np.uint32((high - 1) & 31)
+    for block in range(first, last + 1):
+        at = base + block
+        need = FULL
+        if not exact:
+            if block == first:
+                need = need << head
+            if block == last:
+                need = need & (FULL >> (np.uint32(31) - tail))
+        by = writer[at]
+        if by != known_writer:
+            if by > 0 and by != mine and not _ordered(clock, by - 1, here, queue_of, sequence, interlocked):
+                kind = READ_AFTER_WRITE if access & 1 else WRITE_AFTER_WRITE
+                count = _record(records, count, pc, kind, i, by - 1, memory, region[START] + (block << shift))
+            known_writer = by
+        if access & 1:
+            if (not exact and (written[at] & need) != need) or (exact and by == 0 and region[PRESET] == 0):
+                count = _record(records, count, pc, UNINITIALISED, i, -1, memory, region[START] + (block << shift))
+            if slot >= 0:
+                reader[region[READERS] + block * reader_count + slot] = mine
+        if access & 2:
+            if region[READERS] >= 0:
+                known_reader = np.int32(-1)
+                for r in range(reader_count):
+                    who = reader[region[READERS] + block * reader_count + r]
+                    if who > 0 and who != mine and who != known_reader:
+                        known_reader = who
+                        if not _ordered(clock, who - 1, here, queue_of, sequence, interlocked):
+                            where = region[START] + (block << shift)
+                            count = _record(records, count, pc, WRITE_AFTER_READ, i, who - 1, memory, where)
+            writer[at] = mine
+            known_writer = mine
+            if not exact:
+                written[at] |= need
+    return count
+
+
+@kernel
+def _check(  # type: ignore[no-untyped-def]
+    order, klass, address, core_of, pc, queue, kind, argument, interlocked, footprint_start, footprints, regions,
+    region_start, region_count, writer, written, reader, local_slot, shared_slot, local_readers, shared_readers,
+    events, cross_ids, cross_max, cluster_of, clusters, epoch, scalar_before, epoch_base, snapshots, cross_index,
+    cross_message, cores, sequence, queue_of, records,
+):  # fmt: skip
+    width = cores * Q
+    clocks = np.zeros((width, width), np.int32)
+    done = np.zeros(width, np.int32)
+    joined = np.zeros(width, np.int64)
+    messages = np.zeros((cores * Q * Q * events, width), np.int32)
+    last_wait = np.full(cores * Q * Q * events, -1, np.int64)
+    pairs = cross_message.shape[0]
+    cross_sets = np.zeros(pairs, np.int64)
+    cross_waits = np.zeros(pairs, np.int64)
+    cross_setter = np.full(pairs, -1, np.int64)
+    cross_waiter = np.full(pairs, -1, np.int64)
+    scalar_epoch = np.zeros(cores, np.int64)
+    at_barrier = np.zeros(clusters + 1, np.int64)
+    group_size = np.zeros(clusters + 1, np.int64)
+    for c in range(cores):
+        group_size[cluster_of[c]] += 1
+        group_size[clusters] += 1
+    everything = np.zeros(width, np.int32)
+    counters = np.zeros(5, np.int64)
+    count = 0
+    for position in range(len(order)):
+        i = order[position]
+        a = klass[i]
+        c = core_of[i]
+        q = queue[a]
+        here = c * Q + q
+        what = kind[a]
+        clock = clocks[here]
+        n = done[here]
+        sequence[i] = n
+        queue_of[i] = here
+        if q != S:
+            if epoch[i] > joined[here]:
+                _join(clock, snapshots[epoch_base[c] + epoch[i]])
+                joined[here] = epoch[i]
+            clock[c * Q + S] = max(clock[c * Q + S], scalar_before[i])
+        if interlocked[q] or what == k.PIPE_BARRIER:
+            clock[here] = n
+        if what == k.SET:
+            flag = c * Q * Q * events + argument[a]
+            message = messages[flag]
+            message[:] = clock
+            message[here] = n + 1
+            waited = last_wait[flag]
+            if waited >= 0 and message[queue_of[waited]] <= sequence[waited]:
+                count = _record(records, count, pc, DOUBLE_SET, i, waited, -1, 0)
+        elif what == k.WAIT:
+            flag = c * Q * Q * events + argument[a]
+            _join(clock, messages[flag])
+            last_wait[flag] = i
+        elif what == k.CROSS_SET:
+            pair = cross_index[i]
+            before = cross_setter[pair]
+            message = cross_message[pair, cross_sets[pair] % (cross_max + 1)]
+            message[:] = clock
+            message[here] = n + 1
+            if before >= 0 and message[queue_of[before]] <= sequence[before]:
+                count = _record(records, count, pc, UNORDERED_CROSS, i, before, -1, 0)
+            cross_setter[pair] = i
+            cross_sets[pair] += 1
+        elif what == k.CROSS_WAIT:
+            pair = cross_index[i]
+            before = cross_waiter[pair]
+            if before >= 0 and not _ordered(clock, before, here, queue_of, sequence, interlocked):
+                if queue_of[before] != here:
+                    count = _record(records, count, pc, UNORDERED_CROSS, i, before, -1, 0)
+            _join(clock, cross_message[pair, cross_waits[pair] % (cross_max + 1)])
+            cross_waiter[pair] = i
+            cross_waits[pair] += 1
+        elif what == k.BARRIER_ALL:
+            for other in range(Q):
+                if other != S:
+                    _join(clock, clocks[c * Q + other])
+                    clock[c * Q + other] = done[c * Q + other]
+        elif what == k.CORE_BARRIER or what == k.CLUSTER_BARRIER:
+            group = clusters if what == k.CORE_BARRIER else cluster_of[c]
+            at_barrier[group] += 1
+            done[here] = n + 1
+            scalar_epoch[c] += 1
+            if at_barrier[group] == group_size[group]:
+                at_barrier[group] = 0
+                everything[:] = 0
+                for other in range(cores):
+                    if group == clusters or cluster_of[other] == group:
+                        for queue_ in range(Q):
+                            _join(everything, clocks[other * Q + queue_])
+                            everything[other * Q + queue_] = done[other * Q + queue_]
+                for other in range(cores):
+                    if group == clusters or cluster_of[other] == group:
+                        clocks[other * Q + S][:] = everything
+                        snapshots[epoch_base[other] + scalar_epoch[other]][:] = everything
+            continue
+        else:
+            for f in range(footprint_start[a], footprint_start[a + 1]):
+                memory, access, run = footprints[f, 1], footprints[f, 2], footprints[f, 5]
+                start = address[i, footprints[f, 0]] + footprints[f, 3]
+                first_region = region_start[c, memory]
+                which = first_region
+                for r in range(first_region, first_region + region_count[c, memory]):
+                    if regions[r, START] <= start < regions[r, START] + regions[r, SIZE]:
+                        which = r
+                        break
+                region = regions[which]
+                if region[BASE] < 0:
+                    continue
+                slots = shared_slot if memory <= 1 else local_slot[memory]
+                readers = shared_readers if memory <= 1 else local_readers[memory]
+                # Reads of one instruction come before its writes, so both halves of an "rw" see what was before.
+                counters[:] = 0
+                while counters[0] < footprints[f, 6]:
+                    low = start
+                    for loop in range(OUTER_LOOPS):
+                        low += counters[loop] * footprints[f, 7 + 2 * loop]
+                    count = _touch(
+                        low, low + run, access, region, i, here, clock, writer, written, reader, slots, readers,
+                        queue_of, sequence, interlocked, pc, memory, records, count,
+                    )  # fmt: skip
+                    loop = OUTER_LOOPS - 1
+                    counters[loop] += 1
+                    while loop > 0 and counters[loop] >= footprints[f, 6 + 2 * loop]:
+                        counters[loop] = 0
+                        loop -= 1
+                        counters[loop] += 1
+        done[here] = n + 1
+        if q == S:
+            clock[here] = n + 1
+            if what == k.WAIT or what == k.CROSS_WAIT or what == k.BARRIER_ALL:
+                scalar_epoch[c] += 1
+                snapshots[epoch_base[c] + scalar_epoch[c]][:] = clock
+        if count >= len(records):
+            break
+    return count
+
+
+# ---- what each buffer is used for ---------------------------------------------------------------------------
+
+
+@kernel
+def _usage(klass, address, core_of, queue, footprint_start, footprints, spans, span_count, grain, used, readers):  # type: ignore[no-untyped-def]
+    """Per shared buffer: the greatest power of two that divides every run on it, and who reads and writes it."""
+    for i in range(len(klass)):
+        a = klass[i]
+        for f in range(footprint_start[a], footprint_start[a + 1]):
+            memory = footprints[f, 1]
+            if memory > 1:
+                continue
+            low = address[i, footprints[f, 0]] + footprints[f, 3]
+            for b in range(span_count[memory]):
+                if spans[memory, b, 0] <= low < spans[memory, b, 1]:
+                    bits = grain[memory, b] | (low - spans[memory, b, 0]) | footprints[f, 5]
+                    for loop in range(OUTER_LOOPS):
+                        bits |= footprints[f, 7 + 2 * loop]
+                    grain[memory, b] = bits
+                    used[memory, b] |= footprints[f, 2]
+                    if footprints[f, 2] & 1:
+                        readers[core_of[i] * Q + queue[a]] = True
+                    break
+
+
+@kernel
+def _epochs(klass, core_start, queue, kind, epoch, scalar_before):  # type: ignore[no-untyped-def]
+    """For each dynamic instruction: how many scalar-unit waits, and scalar-unit instructions, were dispatched before."""
+    for c in range(len(core_start) - 1):
+        waits, scalars = 0, 0
+        for i in range(core_start[c], core_start[c + 1]):
+            epoch[i] = waits
+            scalar_before[i] = scalars
+            a = klass[i]
+            if queue[a] == S:
+                scalars += 1
+                if kind[a] != k.PLAIN and kind[a] != k.SET and kind[a] != k.CROSS_SET:
+                    waits += 1
+
+
+def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program: Program, chip: Chip) -> list[Race]:
+    """Every race, uninitialised read and doubled flag of a run, one per pair of static instructions."""
+    cores, count = stream.cores, stream.size
+    core_of = np.repeat(np.arange(cores, dtype=np.int32), np.diff(stream.core_start))
+    epoch, scalar_before = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    _epochs(stream.klass, stream.core_start, classes.queue, classes.kind, epoch, scalar_before)
+    waits = [int(epoch[a:b].max(initial=0)) + 2 for a, b in zip(stream.core_start, stream.core_start[1:], strict=False)]
+    epoch_base = np.concatenate([[0], np.cumsum(waits)]).astype(np.int64)
+    shadow = _Shadow(stream, classes, program, chip, core_of)
+    _limit(int(epoch_base[-1]) * cores * Q * 4 + shadow.bytes)
+    cross_index, pairs = _cross_pairs(stream, classes, chip, core_of)
+    records = np.zeros((MAX_RECORDS, 7), np.int64)
+    found = _check(
+        schedule.order[schedule.order >= 0], stream.klass, stream.address, core_of, stream.pc,
+        classes.queue, classes.kind, classes.argument, np.array([queue in INTERLOCKED for queue in Queue]),
+        classes.footprint_start, classes.footprints, shadow.regions, shadow.region_start, shadow.region_count,
+        shadow.writer, shadow.written, shadow.reader, shadow.local_slot, shadow.shared_slot, shadow.local_readers,
+        shadow.shared_readers, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
+        np.array([chip.cluster_of(core) for core in range(cores)], np.int64), chip.clusters, epoch, scalar_before,
+        epoch_base, np.zeros((int(epoch_base[-1]), cores * Q), np.int32), cross_index,
+        np.zeros((pairs, chip.cross_flag_max + 1, cores * Q), np.int32), cores, np.zeros(count, np.int32),
+        np.zeros(count, np.int32), records,
+    )  # fmt: skip
+    return [
+        Race(int(r[0]), int(r[1]), int(r[2]), MEMORIES[r[3]] if r[3] >= 0 else "", int(r[4])) for r in records[:found]
+    ]
+
+
+def _limit(shadow_bytes: int) -> None:
+    if shadow_bytes > MAX_SHADOW_BYTES:
+        hint = "run without --hazards, or on a smaller shape of the same program"
+        limit = f"{MAX_SHADOW_BYTES >> 20} MiB"
+        raise LimitError(
+            Problem("TW1320", f"the hazard checker needs {shadow_bytes >> 20} MiB; limit {limit}", hint=hint)
+        )
+
+
+def _cross_pairs(stream: Stream, classes: ClassTable, chip: Chip, core_of: np.ndarray) -> tuple[np.ndarray, int]:
+    """Number the (source core, destination core, id) triples that occur; index per dynamic instruction."""
+    kind = classes.kind[stream.klass]
+    index = np.zeros(stream.size, np.int32)
+    used = np.flatnonzero((kind == k.CROSS_SET) | (kind == k.CROSS_WAIT))
+    if not used.size:
+        return index, 1
+    other, number = np.divmod(classes.argument[stream.klass[used]], chip.cross_flag_ids)
+    mine = core_of[used].astype(np.int64)
+    sets = kind[used] == k.CROSS_SET
+    source, target = np.where(sets, mine, other), np.where(sets, other, mine)
+    keys, inverse = np.unique((source * chip.cores + target) * chip.cross_flag_ids + number, return_inverse=True)
+    index[used] = inverse
+    return index, len(keys)
+
+
+class _Shadow:
+    """Who wrote and read every block: one region per core and on-chip memory, one per buffer of DDR and LLB."""
+
+    def __init__(self, stream: Stream, classes: ClassTable, program: Program, chip: Chip, core_of: np.ndarray) -> None:
+        cores = stream.cores
+        self.bytes = 0
+        self._regions: list[list[int]] = []
+        self._blocks = self._reader_blocks = 0
+        self._exact_from = 0
+        self.region_start = np.zeros((cores, len(MEMORIES)), np.int64)
+        self.region_count = np.zeros((cores, len(MEMORIES)), np.int64)
+        self._local(classes, chip, cores)
+        self._shared(stream, classes, program, chip, core_of)
+        self.bytes = self._blocks * 8 + self._reader_blocks * 4
+        _limit(self.bytes)
+        self.regions = np.array(self._regions, np.int64).reshape(-1, 7)
+        self.writer = np.zeros(max(1, self._blocks), np.int32)
+        self.written = np.zeros(max(1, self._exact_from), np.uint32)
+        self.reader = np.zeros(max(1, self._reader_blocks), np.int32)
+
+    def _add(self, start: int, size: int, shift: int, readers: int, exact: bool, preset: bool) -> None:
+        blocks = (size + (1 << shift) - 1) >> shift
+        base, reader_base = self._blocks, -1
+        self._blocks += blocks
+        if readers:
+            reader_base = self._reader_blocks
+            self._reader_blocks += blocks * readers
+        self._regions.append([base, shift, start, size, reader_base, exact, preset])
+
+    def _local(self, classes: ClassTable, chip: Chip, cores: int) -> None:
+        columns = classes.footprints
+        self.local_slot = np.full((len(MEMORIES), cores * Q), -1, np.int32)
+        self.local_readers = np.zeros(len(MEMORIES), np.int64)
+        for memory in range(2, len(MEMORIES)):
+            here = columns[:, 1] == memory
+            if not here.any():
+                continue
+            reading = here & ((columns[:, 2] & 1) == 1)
+            queues = np.unique(classes.queue[classes.footprint_class[reading]])
+            for slot, queue in enumerate(queues):
+                self.local_slot[memory, queue::Q] = slot
+            self.local_readers[memory] = len(queues)
+            for core in range(cores):
+                self.region_start[core, memory] = len(self._regions)
+                self.region_count[core, memory] = 1
+                self._add(0, chip.memory_bytes(MEMORIES[memory]), BLOCK_SHIFT, len(queues), False, False)
+        self._exact_from = self._blocks
+
+    def _shared(self, stream: Stream, classes: ClassTable, program: Program, chip: Chip, core_of: np.ndarray) -> None:
+        buffers = [[b for b in program.buffers if b.memory == name] for name in MEMORIES[:2]]
+        widest = max(1, *(len(each) for each in buffers))
+        spans = np.zeros((2, widest, 2), np.int64)
+        for memory, each in enumerate(buffers):
+            for at, buffer in enumerate(each):
+                spans[memory, at] = buffer.offset, buffer.end
+        grain, used = np.zeros((2, widest), np.int64), np.zeros((2, widest), np.int64)
+        readers = np.zeros(stream.cores * Q, np.bool_)
+        counts = np.array([len(each) for each in buffers], np.int64)
+        _usage(
+            stream.klass, stream.address, core_of, classes.queue, classes.footprint_start, classes.footprints, spans,
+            counts, grain, used, readers,
+        )  # fmt: skip
+        self.shared_slot = np.full(stream.cores * Q, -1, np.int32)
+        self.shared_slot[readers] = np.arange(readers.sum())
+        self.shared_readers = int(readers.sum())
+        for memory, each in enumerate(buffers):
+            instances = [0] if memory == 0 else list(range(chip.clusters))
+            first = {}
+            for instance in instances:
+                first[instance] = len(self._regions)
+                for at, buffer in enumerate(each):
+                    preset = buffer.role in ("input", "inout")
+                    if used[memory, at] & 2 == 0 and preset:
+                        # Nobody writes it and it comes with contents: nothing can go wrong.
+                        self._regions.append([-1, 0, buffer.offset, buffer.size_bytes, -1, 1, 1])
+                        continue
+                    bits = int(grain[memory, at]) | 512
+                    shift = (bits & -bits).bit_length() - 1
+                    both = used[memory, at] == 3
+                    self._add(buffer.offset, buffer.size_bytes, shift, self.shared_readers if both else 0, True, preset)
+            for core in range(stream.cores):
+                instance = 0 if memory == 0 else chip.cluster_of(core)
+                self.region_start[core, memory], self.region_count[core, memory] = first[instance], len(each)
