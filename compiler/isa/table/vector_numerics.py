@@ -127,15 +127,41 @@ def count_leading_zeros(a: Array) -> Array:
 
 
 def fold(combine: Callable[..., Array], a: Array, axis: int = -1) -> Array:
-    """Combine all elements along an axis as a binary tree.
+    """Combine all elements along a negative axis as a binary tree.
 
-    Each step adds the upper part to the lower one at the distance of the largest power of two below the length;
-    elements without a partner stay as they are. The order depends on the length only.
+    Each step combines every element of the upper part with the one that lies the largest power of two below the
+    length before it; elements without a partner stay as they are. The order depends on the length only.
     """
-    a = np.moveaxis(a, axis, -1)
-    while a.shape[-1] > 1:
-        length = a.shape[-1]
+    after = (slice(None),) * (-1 - axis)
+    while (length := a.shape[axis]) > 1:
         half = 1 << (length - 1).bit_length() - 1
-        paired = combine(a[..., : length - half], a[..., half:])
-        a = paired if length == 2 * half else np.concatenate((paired, a[..., length - half : half]), axis=-1)
-    return a[..., 0]
+        paired = combine(a[(..., slice(length - half), *after)], a[(..., slice(half, None), *after)])
+        if length < 2 * half:
+            rest = a[(..., slice(length - half, half), *after)]
+            paired = np.concatenate((paired, rest), axis=axis)
+        a = paired
+    return a[(..., 0, *after)]
+
+
+def int_to_float(a: Array, dtype_name: str) -> Array:
+    """Integers of up to 32 bits as floats that round once more to ``dtype_name`` as if they had not rounded before."""
+    exact = a.astype(np.float64)
+    if dtype_name != "bf16":
+        return exact
+    # bfloat16 is stored by way of fp32. Rounding to odd there keeps what lies below its last bit from being lost.
+    nearest = exact.astype(np.float32)
+    bits = nearest.view(np.int32) - (np.abs(nearest) > np.abs(exact))
+    return (bits | (nearest != exact)).astype(np.int32).view(np.float32)
+
+
+def round_half_away(a: Array) -> Array:
+    return np.trunc(a.astype(np.float64) + np.copysign(0.5, a))
+
+
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "rne": np.rint,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "away": round_half_away,
+}
