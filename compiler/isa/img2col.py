@@ -1,6 +1,7 @@
 """Convolution windows: which elements of a feature map the rows and columns of its im2col matrix are.
 
 Row p is output position (p // wo, p % wo); a column block is (c1, kernel row, kernel column), each of c0 columns.
+Extents are formed before an instruction's legality is known, so they hold for any operands, zeros too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from compiler.isa.timing import ceil_div
 
 def output_extent(size: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
     """Output positions along one axis; ``pad`` counts both ends."""
-    return (size + pad - dilation * (kernel - 1) - 1) // stride + 1
+    return (size + pad - dilation * (kernel - 1) - 1) // max(1, stride) + 1
 
 
 def output_shape(args: Args) -> tuple[int, int]:
@@ -35,11 +36,11 @@ class Touched(NamedTuple):
 
 
 def touched(args: Args) -> Touched:
-    c0, window = args.dtype_of("@dtype").fractal_k, args.kh * args.kw
-    wo = max(1, output_shape(args)[1])
+    c0, window = args.dtype_of("@dtype").fractal_k, max(1, args.kh * args.kw)
+    columns, wo = max(1, args.kw), max(1, output_shape(args)[1])
     first, last = args.k_start // c0, (args.k_start + args.k - 1) // c0
     one_channel_block = first // window == last // window
-    top, bottom = (first % window // args.kw, last % window // args.kw) if one_channel_block else (0, args.kh - 1)
+    top, bottom = (first % window // columns, last % window // columns) if one_channel_block else (0, args.kh - 1)
 
     def row(position: int, kernel_row: int) -> int:
         at: int = position // wo * args.stride_h + kernel_row * args.dilation_h - args.pad_top

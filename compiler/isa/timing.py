@@ -144,7 +144,10 @@ def cube_timing(args: Args) -> Timing:
 
 
 def copy_timing(args: Args, source: View, target: View, percent: int = 100) -> Timing:
-    """Latency plus bytes over the path's rate; DDR and LLB move whole lines, so unaligned runs cost more."""
+    """Latency plus bytes over the path's rate; DDR and LLB move whole lines, so unaligned runs cost more.
+
+    Repeated, padded or filled elements come over no shared path, yet each takes its time to be written.
+    """
     path = f"{source.memory}_{target.memory}"
     spec = args.chip.path[path]
     moved = max(source.size * source.dtype.itemsize, target.size * target.dtype.itemsize)
@@ -153,7 +156,9 @@ def copy_timing(args: Args, source: View, target: View, percent: int = 100) -> T
         return Timing(cycles, spec.latency_cycles, moved_bytes=moved)
     far = source if source.memory in SHARED_MEMORIES else target
     lines = _line_bytes(far, args.chip.transfer.ddr_line_bytes)
-    return Timing(spec.issue_cycles, spec.latency_cycles, path, ceil_div(lines * 100, percent), moved)
+    written = target.size * target.dtype.itemsize
+    cycles = max(spec.issue_cycles, ceil_div(written * 100, spec.bytes_per_cycle * percent))
+    return Timing(cycles, spec.latency_cycles, path, ceil_div(lines * 100, percent), moved)
 
 
 def _line_bytes(view: View, line: int) -> int:

@@ -85,8 +85,8 @@ def _gather(args: Args, table: np.ndarray, index: np.ndarray) -> np.ndarray:
 def _gather_timing(args: Args) -> Timing:
     """Every row moves its own lines, wherever it lies."""
     source, target = args.view("src"), args.view("dst")
-    one = copy_timing(args, source._replace(shape=(1, args.cols)), target._replace(shape=(1, args.cols)))
-    return replace(one, line_bytes=one.line_bytes * args.rows, moved_bytes=one.moved_bytes * args.rows)
+    one = copy_timing(args, source._replace(shape=(1, args.cols)), target)
+    return replace(one, line_bytes=one.line_bytes * args.rows)
 
 
 def _c0(args: Args) -> int:

@@ -61,9 +61,8 @@ def _scatter(args: Args, table: np.ndarray, source: np.ndarray, index: np.ndarra
 def _scatter_timing(args: Args) -> Timing:
     """Every row moves its own lines, wherever it goes."""
     source, target = args.view("src"), args.view("dst")
-    row = target._replace(shape=(1, args.cols))
-    one = copy_timing(args, source._replace(shape=(1, args.cols)), row)
-    return replace(one, line_bytes=one.line_bytes * args.rows, moved_bytes=one.moved_bytes * args.rows)
+    one = copy_timing(args, source, target._replace(shape=(1, args.cols)))
+    return replace(one, line_bytes=one.line_bytes * args.rows)
 
 
 ROWS = [
