@@ -57,6 +57,17 @@ class Entry:
 
 
 @dataclass
+class _Attributes:
+    """What a buffer's declaration says beyond its shape."""
+
+    alignment: int
+    size_bytes: int
+    at: int | None = None
+    alias: Token | None = None
+    aligned: bool = False  # `align` was written
+
+
+@dataclass
 class Declarations:
     """Reads directives and keeps what they declare."""
 
@@ -184,12 +195,14 @@ class Declarations:
             dtype = self._word(cursor, "element type", tuple(DTYPES)).text
             size = cursor.token
             shape = self._shape(cursor)
-        if min(shape) < 1:
+        if min(shape, default=1) < 1:
             fail("TW1212", f"an extent of `{name}` is {min(shape)}; allowed: 1 or more", size)
-        size_bytes = prod(shape) * DTYPES[dtype].itemsize
-        if size_bytes > MAX_ADDRESS:
-            fail("TW1212", f"`{name}` has {size_bytes} bytes; allowed: at most {MAX_ADDRESS}", size)
-        offset = self._place(cursor, token, name, memory.text, size_bytes)
+        least = prod(shape) * DTYPES[dtype].itemsize
+        if least > MAX_ADDRESS:
+            fail("TW1212", f"`{name}` has {least} bytes; allowed: at most {MAX_ADDRESS}", size)
+        attributes = self._attributes(cursor, default_alignment(memory.text), least)
+        size_bytes = attributes.size_bytes
+        offset = self._place(attributes, token, name, memory.text)
         self.scope.define(token, name, Symbol("buffer", offset, self.line, size_bytes))
         self.buffers.append(Buffer(name, memory.text, offset, size_bytes, dtype, shape, role))
 
@@ -209,40 +222,53 @@ class Declarations:
             return dims
         if not cursor.accept("["):
             return (self.integer(cursor),)
+        if cursor.accept("]"):
+            return ()
         extents = [self.integer(cursor)]
         while cursor.accept(","):
             extents.append(self.integer(cursor))
         cursor.expect("]")
         return tuple(extents)
 
-    def _place(self, cursor: Cursor, token: Token, name: str, memory: str, size_bytes: int) -> int:
-        """The offset of a buffer: as its attributes say, or the next free one."""
-        alignment, at, alias = default_alignment(memory), None, None
+    def _attributes(self, cursor: Cursor, alignment: int, least: int) -> _Attributes:
+        """What may follow a buffer's shape, in any order."""
+        found = _Attributes(alignment, least)
+        ranges = {"align": (1, MAX_ADDRESS), "at": (0, MAX_ADDRESS), "size": (least, MAX_ADDRESS)}
         while not cursor.at_end():
             word = cursor.next()
-            start = cursor.token
+            if word.text == "alias":
+                found.alias = word
+                continue
+            if word.text not in ranges:
+                wanted = "`align`, `at`, `size`, `alias` or the end of the line"
+                fail("TW1206", f"expected {wanted}, found {word.shown}", word)
+            start, (low, high) = cursor.token, ranges[word.text]
+            value = self.integer(cursor)
+            if not low <= value <= high:
+                fail("TW1212", f"`{word.text}` is {value}; allowed: {low} to {high}", start)
             if word.text == "align":
-                alignment = self.integer(cursor)
-                if not 1 <= alignment <= MAX_ADDRESS:
-                    fail("TW1212", f"an alignment is {alignment}; allowed: 1 to {MAX_ADDRESS}", start)
+                found.alignment, found.aligned = value, True
             elif word.text == "at":
-                at = self.integer(cursor)
-                if not 0 <= at <= MAX_ADDRESS:
-                    fail("TW1212", f"an address is {at}; allowed: 0 to {MAX_ADDRESS}", start)
-            elif word.text == "alias":
-                alias = word
+                found.at = value
             else:
-                fail("TW1206", f"expected `align`, `at`, `alias` or the end of the line, found {word.shown}", word)
-        regions = self.regions[memory]
-        if alias and at is None:
-            fail("TW1217", "`alias` needs the address that is shared", alias, "write `at ADDRESS alias`")
-        offset = -(-regions.free // alignment) * alignment if at is None else at
-        if not alias:
-            other = regions.overlapping(offset, offset + size_bytes)
+                found.size_bytes = value
+        if found.alias and found.at is None:
+            fail("TW1217", "`alias` needs the address that is shared", found.alias, "write `at ADDRESS alias`")
+        return found
+
+    def _place(self, attributes: _Attributes, token: Token, name: str, memory: str) -> int:
+        """The offset of a buffer: as its attributes say, or the next free one."""
+        regions, alignment = self.regions[memory], attributes.alignment
+        offset = -(-regions.free // alignment) * alignment if attributes.at is None else attributes.at
+        if attributes.at is not None and offset % alignment and attributes.aligned:
+            fail("TW1217", f"`{name}` at {offset} is not at a multiple of {alignment}", token)
+        if not attributes.alias:
+            end = offset + attributes.size_bytes
+            other = regions.overlapping(offset, end)
             if other is not None:
-                message = f"`{name}` at {offset} to {offset + size_bytes - 1} of {memory} overlaps `{other}`"
+                message = f"`{name}` at {offset} to {end - 1} of {memory} overlaps `{other}`"
                 fail("TW1217", message, token, "say `alias` if they share these bytes on purpose")
-            regions.add(offset, offset + size_bytes, name)
+            regions.add(offset, end, name)
         return offset
 
 
