@@ -39,8 +39,7 @@ class Code:
     kind: np.ndarray
     operation: np.ndarray  # opcode
     slots: np.ndarray  # count
-    is_register: np.ndarray
-    register: np.ndarray
+    register: np.ndarray  # x0, which is zero, where a slot is an immediate
     immediate: np.ndarray
     key_mask: np.ndarray
     addresses: np.ndarray  # count of address slots
@@ -61,7 +60,6 @@ def lay_out(program: Program, chip: Chip) -> Code:
     kind = np.zeros(count, np.int8)
     operation, destination, target = (np.zeros(count, np.int32) for _ in range(3))
     slots, addresses, system = (np.zeros(count, np.int32) for _ in range(3))
-    is_register = np.zeros((count, MAX_SLOTS), np.bool_)
     register = np.zeros((count, MAX_SLOTS), np.int32)
     immediate = np.zeros((count, MAX_SLOTS), np.int64)
     key_mask = np.full((count, MAX_SLOTS), -1, np.int64)
@@ -87,7 +85,7 @@ def lay_out(program: Program, chip: Chip) -> Code:
                 target[pc] = pc + int(value if not isinstance(value, Reg) else 0)
                 continue
             if isinstance(value, Reg):
-                is_register[pc, at], register[pc, at], immediate[pc, at] = True, value.index, value.offset
+                register[pc, at], immediate[pc, at] = value.index, value.offset
             else:
                 immediate[pc, at] = value
             if slot.kind == "addr":
@@ -98,7 +96,7 @@ def lay_out(program: Program, chip: Chip) -> Code:
         slots[pc] = at
     width = max(1, int(addresses.max(initial=1)))
     return Code(
-        kind, operation, slots, is_register, register, immediate, key_mask, addresses,
+        kind, operation, slots, register, immediate, key_mask, addresses,
         np.ascontiguousarray(address_slot[:, :width]), destination, target, cycles, system, width,
     )  # fmt: skip
 

@@ -82,22 +82,6 @@ PC, LOOP_SP, GAP, STEPS, EMITTED, CLASSES, FAULT = range(7)
 
 
 @inlined
-def _value(is_register, register, immediate, regs, pc, slot):  # type: ignore[no-untyped-def]
-    value = immediate[pc, slot]
-    if is_register[pc, slot]:
-        value += regs[register[pc, slot]]
-    return value
-
-
-@inlined
-def _float_value(is_register, register, immediate, regs_f32, bits, bits_f32, pc, slot):  # type: ignore[no-untyped-def]
-    if is_register[pc, slot]:
-        return regs_f32[2 * register[pc, slot]]
-    bits[0] = immediate[pc, slot]
-    return bits_f32[0]
-
-
-@inlined
 def _hash(pc, slots, values):  # type: ignore[no-untyped-def]
     h = np.uint64(pc) * np.uint64(0x9E3779B97F4A7C15)
     for k in range(slots):
@@ -107,17 +91,8 @@ def _hash(pc, slots, values):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _find_class(pc, slots, values, classes, class_pc, class_values, class_last, hashed):  # type: ignore[no-untyped-def]
-    """(class, is new): the class of these values at pc; a new one is entered. -1 where there is no room."""
-    last = class_last[pc]
-    if last >= 0:
-        same = True
-        for k in range(slots):
-            if class_values[last, k] != values[k]:
-                same = False
-                break
-        if same:
-            return last, False
+def _find_class(pc, slots, values, state, class_pc, class_values, hashed):  # type: ignore[no-untyped-def]
+    """The class of these values at pc; a new one is entered. -1 where there is no room."""
     mask = np.uint64(len(hashed) - 1)
     at = _hash(pc, slots, values) & mask
     while hashed[at] >= 0:
@@ -129,17 +104,17 @@ def _find_class(pc, slots, values, classes, class_pc, class_values, class_last, 
                     same = False
                     break
             if same:
-                class_last[pc] = found
-                return found, False
+                return found
         at = (at + np.uint64(1)) & mask
+    classes = np.int32(state[CLASSES])
     if classes >= len(class_pc):
-        return -1, False
+        return np.int32(-1)
     hashed[at] = classes
     class_pc[classes] = pc
     for k in range(slots):
         class_values[classes, k] = values[k]
-    class_last[pc] = classes
-    return classes, True
+    state[CLASSES] += 1
+    return classes
 
 
 @kernel
@@ -154,12 +129,11 @@ def _rehash(classes, slots, class_pc, class_values, hashed):  # type: ignore[no-
 
 @kernel
 def _run(  # type: ignore[no-untyped-def]
-    kind, operation, slots, is_register, register, immediate, key_mask, addresses, address_slot, destination, target,
+    kind, operation, slots, register, immediate, key_mask, addresses, address_slot, destination, target,
     cycles, system, tiling, system_values, branch_cycles, regs, state, loops, stream_class, stream_gap, stream_address,
     class_pc, class_values, class_last, hashed, max_steps,
 ):  # fmt: skip
     """Run one core until it halts or needs something: see the status codes."""
-    regs_f32 = regs.view(np.float32)
     bits = np.zeros(1, np.int64)
     bits_f32 = bits.view(np.float32)
     values = np.zeros(MAX_SLOTS, np.int64)
@@ -188,18 +162,22 @@ def _run(  # type: ignore[no-untyped-def]
                 status = STREAM_FULL
                 break
             used = slots[pc]
+            found = class_last[pc]
+            same = found >= 0
             for k in range(used):
-                values[k] = _value(is_register, register, immediate, regs, pc, k)
+                value = immediate[pc, k] + regs[register[pc, k]]
+                values[k] = value
+                same = same and (value & key_mask[pc, k]) == class_values[found, k]
             for k in range(addresses[pc]):
                 stream_address[emitted, k] = values[address_slot[pc, k]]
-            for k in range(used):
-                values[k] &= key_mask[pc, k]
-            found, is_new = _find_class(pc, used, values, state[CLASSES], class_pc, class_values, class_last, hashed)
-            if found < 0:
-                status = CLASSES_FULL
-                break
-            if is_new:
-                state[CLASSES] += 1
+            if not same:
+                for k in range(used):
+                    values[k] &= key_mask[pc, k]
+                found = _find_class(pc, used, values, state, class_pc, class_values, hashed)
+                if found < 0:
+                    status = CLASSES_FULL
+                    break
+                class_last[pc] = found
             stream_class[emitted] = found
             stream_gap[emitted] = gap
             gap = 0
@@ -216,19 +194,21 @@ def _run(  # type: ignore[no-untyped-def]
             if what == kinds.ALU:
                 result = _alu(
                     operation[pc],
-                    _value(is_register, register, immediate, regs, pc, 0),
-                    _value(is_register, register, immediate, regs, pc, 1),
-                    _value(is_register, register, immediate, regs, pc, 2),
+                    immediate[pc, 0] + regs[register[pc, 0]],
+                    immediate[pc, 1] + regs[register[pc, 1]],
+                    immediate[pc, 2] + regs[register[pc, 2]],
                 )
                 if d != 0:
                     regs[d] = result
             elif what == kinds.ITOF:
-                bits_f32[0] = _itof(operation[pc], _value(is_register, register, immediate, regs, pc, 0), 0, 0)
+                bits_f32[0] = _itof(operation[pc], immediate[pc, 0] + regs[register[pc, 0]], 0, 0)
                 if d != 0:
                     regs[d] = bits[0] & 0xFFFFFFFF
             else:
-                a = _float_value(is_register, register, immediate, regs_f32, bits, bits_f32, pc, 0)
-                b = _float_value(is_register, register, immediate, regs_f32, bits, bits_f32, pc, 1)
+                bits[0] = immediate[pc, 0] + regs[register[pc, 0]]
+                a = bits_f32[0]
+                bits[0] = immediate[pc, 1] + regs[register[pc, 1]]
+                b = bits_f32[0]
                 if what == kinds.FALU:
                     bits_f32[0] = _falu(operation[pc], a, b, np.float32(0))
                     if d != 0:
@@ -239,8 +219,8 @@ def _run(  # type: ignore[no-untyped-def]
                         regs[d] = result
             pc += 1
         elif what == kinds.BRANCH:
-            a = _value(is_register, register, immediate, regs, pc, 0)
-            b = _value(is_register, register, immediate, regs, pc, 1)
+            a = immediate[pc, 0] + regs[register[pc, 0]]
+            b = immediate[pc, 1] + regs[register[pc, 1]]
             if _branch(operation[pc], a, b):
                 pc = target[pc]
                 gap += branch_cycles - 1
@@ -249,7 +229,7 @@ def _run(  # type: ignore[no-untyped-def]
             else:
                 pc += 1
         elif what == kinds.LOOP:
-            trips = _value(is_register, register, immediate, regs, pc, 0)
+            trips = immediate[pc, 0] + regs[register[pc, 0]]
             if trips <= 0:
                 pc = target[pc]
             elif sp >= LOOP_DEPTH:
@@ -265,7 +245,7 @@ def _run(  # type: ignore[no-untyped-def]
                     regs[destination[pc]] = 0
                 pc += 1
         elif what == kinds.LDT:
-            index = _value(is_register, register, immediate, regs, pc, 0)
+            index = immediate[pc, 0] + regs[register[pc, 0]]
             if index < 0 or index >= len(tiling):
                 state[FAULT] = index
                 status = BAD_TILING
@@ -282,7 +262,7 @@ def _run(  # type: ignore[no-untyped-def]
         elif what == kinds.HALT:
             status = DONE
         else:
-            state[FAULT] = _value(is_register, register, immediate, regs, pc, 0)
+            state[FAULT] = immediate[pc, 0] + regs[register[pc, 0]]
             status = TRAPPED
     state[PC], state[LOOP_SP], state[GAP], state[STEPS], state[EMITTED] = pc, sp, gap, steps, emitted
     return status
@@ -389,7 +369,7 @@ class Expander:
         core.state[CLASSES] = self.classes
         while True:
             status = _run(
-                code.kind, code.operation, code.slots, code.is_register, code.register, code.immediate, code.key_mask,
+                code.kind, code.operation, code.slots, code.register, code.immediate, code.key_mask,
                 code.addresses, code.address_slot, code.destination, code.target, code.cycles, code.system, self.tiling,
                 core.system, self.chip.scalar.branch_taken_cycles, core.regs, core.state, core.loops, arrays.klass,
                 arrays.gap, arrays.address, arrays.class_pc, arrays.class_values, self.class_last, arrays.hashed,

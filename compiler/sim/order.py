@@ -88,50 +88,105 @@ def _ordered(clock, previous, here, queue_of, sequence, interlocked):  # type: i
 
 
 @inlined
+def _uniform(segment):  # type: ignore[no-untyped-def]
+    """Whether all entries are the same: the usual case, in a loop that vectorises."""
+    first, difference = segment[0], np.int32(0)
+    for value in segment:
+        difference |= value ^ first
+    return difference == 0
+
+
+@inlined
+def _entries_ordered(  # type: ignore[no-untyped-def]
+    segment, kind, i, here, clock, queue_of, sequence, interlocked, pc, memory, start, shift, records, count
+):  # fmt: skip
+    """Check instruction ``i`` against the earlier ones (plus one) that left their mark in a segment of blocks."""
+    known = np.int32(0)
+    blocks = 1 if _uniform(segment) else len(segment)
+    for block in range(blocks):
+        entry = segment[block]
+        if entry != known:
+            known = entry
+            if entry > 0 and entry != i + 1:
+                there = queue_of[entry - 1]
+                same_queue = there == here and interlocked[here % Q]
+                if not same_queue and clock[there] <= sequence[entry - 1]:
+                    count = _record(records, count, pc, kind, i, entry - 1, memory, start + (block << shift))
+    return count
+
+
+@inlined
+def _first_unwritten(low, high, first, last, segment):  # type: ignore[no-untyped-def]
+    """The first of the blocks whose bytes from low to high were not all written; -1 where all were."""
+    together = FULL
+    for value in segment:
+        together &= value
+    if together == FULL:
+        return -1
+    for block in range(last - first + 1):
+        need = FULL
+        if block == 0:
+            need = need << np.uint32(low & 31)
+        if block == last - first:
+            need = need & (FULL >> np.uint32(31 - ((high - 1) & 31)))
+        if segment[block] & need != need:
+            return block
+    return -1
+
+
+@inlined
+def _mark_written(low, high, segment):  # type: ignore[no-untyped-def]
+    head, tail = FULL << np.uint32(low & 31), FULL >> np.uint32(31 - ((high - 1) & 31))
+    last = len(segment) - 1
+    if last == 0:
+        segment[0] |= head & tail
+        return
+    segment[0] |= head
+    segment[1:last] = FULL
+    segment[last] |= tail
+
+
+@inlined
 def _touch(  # type: ignore[no-untyped-def]
-    low, high, access, region, i, here, clock, writer, written, reader, reader_slot, reader_count, queue_of, sequence,
+    low, high, access, region, i, here, clock, writer, written, reader, slot, reader_count, queue_of, sequence,
     interlocked, pc, memory, records, count,
 ):  # fmt: skip
     """Check and enter one contiguous run of bytes."""
     shift, base = region[SHIFT], region[BASE]
     first, last = (low - region[START]) >> shift, (high - 1 - region[START]) >> shift
-    exact = region[EXACT] != 0
-    known_writer, mine = np.int32(-1), np.int32(i + 1)
-    slot = reader_slot[here] if region[READERS] >= 0 else np.int32(-1)
-    head, tail = np.uint32(low & 31), np.uint32((high - 1) & 31)
-    for block in range(first, last + 1):
-        at = base + block
-        need = FULL
+    exact, mine = region[EXACT] != 0, np.int32(i + 1)
+    at = region[START] + (first << shift)
+    writers = writer[base + first : base + last + 1]
+    kind = READ_AFTER_WRITE if access & 1 else WRITE_AFTER_WRITE
+    count = _entries_ordered(
+        writers, kind, i, here, clock, queue_of, sequence, interlocked, pc, memory, at, shift, records, count
+    )  # fmt: skip
+    plane = (region[SIZE] + (1 << shift) - 1) >> shift
+    if access & 1:
+        unwritten = -1
         if not exact:
-            if block == first:
-                need = need << head
-            if block == last:
-                need = need & (FULL >> (np.uint32(31) - tail))
-        by = writer[at]
-        if by != known_writer:
-            if by > 0 and by != mine and not _ordered(clock, by - 1, here, queue_of, sequence, interlocked):
-                kind = READ_AFTER_WRITE if access & 1 else WRITE_AFTER_WRITE
-                count = _record(records, count, pc, kind, i, by - 1, memory, region[START] + (block << shift))
-            known_writer = by
-        if access & 1:
-            if (not exact and (written[at] & need) != need) or (exact and by == 0 and region[PRESET] == 0):
-                count = _record(records, count, pc, UNINITIALISED, i, -1, memory, region[START] + (block << shift))
-            if slot >= 0:
-                reader[region[READERS] + block * reader_count + slot] = mine
-        if access & 2:
-            if region[READERS] >= 0:
-                known_reader = np.int32(-1)
-                for r in range(reader_count):
-                    who = reader[region[READERS] + block * reader_count + r]
-                    if who > 0 and who != mine and who != known_reader:
-                        known_reader = who
-                        if not _ordered(clock, who - 1, here, queue_of, sequence, interlocked):
-                            where = region[START] + (block << shift)
-                            count = _record(records, count, pc, WRITE_AFTER_READ, i, who - 1, memory, where)
-            writer[at] = mine
-            known_writer = mine
-            if not exact:
-                written[at] |= need
+            unwritten = _first_unwritten(low, high, first, last, written[base + first : base + last + 1])
+        elif region[PRESET] == 0:
+            for block in range(len(writers)):
+                if writers[block] == 0:
+                    unwritten = block
+                    break
+        if unwritten >= 0:
+            count = _record(records, count, pc, UNINITIALISED, i, -1, memory, at + (unwritten << shift))
+        if region[READERS] >= 0 and slot >= 0:
+            start = region[READERS] + slot * plane
+            reader[start + first : start + last + 1] = mine
+    if access & 2:
+        if region[READERS] >= 0:
+            for other in range(reader_count):
+                start = region[READERS] + other * plane
+                count = _entries_ordered(
+                    reader[start + first : start + last + 1], WRITE_AFTER_READ, i, here, clock, queue_of, sequence,
+                    interlocked, pc, memory, at, shift, records, count,
+                )  # fmt: skip
+        writers[:] = mine
+        if not exact:
+            _mark_written(low, high, written[base + first : base + last + 1])
     return count
 
 
@@ -256,7 +311,7 @@ def _check(  # type: ignore[no-untyped-def]
                     for loop in range(OUTER_LOOPS):
                         low += counters[loop] * footprints[f, 7 + 2 * loop]
                     count = _touch(
-                        low, low + run, access, region, i, here, clock, writer, written, reader, slots, readers,
+                        low, low + run, access, region, i, here, clock, writer, written, reader, slots[here], readers,
                         queue_of, sequence, interlocked, pc, memory, records, count,
                     )  # fmt: skip
                     loop = OUTER_LOOPS - 1
