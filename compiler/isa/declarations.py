@@ -21,6 +21,29 @@ MAX_ADDRESS = 1 << 46
 MAX_TILING_WORDS = 1 << 16
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
+_BUFFER = "NAME MEMORY TYPE SHAPE ..."
+# How each directive is written and what it does: the assembler's messages and docs/isa.md read this table.
+DIRECTIVES: dict[str, tuple[str, str]] = {
+    ".program": ("NAME", "names the program; without it the file's name does"),
+    ".chip": ("NAME", "the only chip that the program is for; `chip.` facts are read from it"),
+    ".cores": ("N", "how many cores the program is for"),
+    ".input": (_BUFFER, "a buffer that the caller fills"),
+    ".output": (_BUFFER, "a buffer that the caller reads"),
+    ".inout": (_BUFFER, "a buffer that the caller fills and reads"),
+    ".buffer": (_BUFFER, "a buffer of the program's own; a number of bytes may stand for TYPE SHAPE"),
+    ".tiling": ("NAME = VALUE", "an int64 that `ldt` loads at run time; the name stands for its index"),
+    ".equ": ("NAME VALUE", "a constant; `-D NAME=VALUE` wins over it"),
+    ".reg": ("NAME xN", "a name for a register"),
+    ".entry": ("CORE, LABEL", "where a core starts; without it at the first instruction"),
+    ".macro": (
+        "NAME A, B ... .endm",
+        "lines to insert wherever NAME is written like an instruction; `\\A` is replaced",
+    ),
+    ".rept": ("COUNT [, I] ... .endr", "repeats lines; `\\I` is replaced by 0, 1, 2 ..."),
+    ".if": ("VALUE ... [.elif VALUE ...] [.else ...] .endif", "assembles the first branch whose value is not zero"),
+}
+BLOCK_DIRECTIVES = (".macro", ".endm", ".rept", ".endr", ".if", ".elif", ".else", ".endif")
+
 _ROLES = {".input": "input", ".output": "output", ".inout": "inout", ".buffer": "scratch"}
 
 
@@ -96,10 +119,9 @@ class Declarations:
                 ".entry": self._entry,
             }
             if token.text not in readers:
-                known = [*_ROLES, *readers, ".macro", ".rept", ".if"]
                 if token.text in BLOCK_DIRECTIVES:
                     fail("TW1215", f"`{token.text}` must come first on its line", token)
-                fail("TW1214", f"there is no directive `{token.text}`", token, did_you_mean(token.text, known))
+                fail("TW1214", f"there is no directive `{token.text}`", token, did_you_mean(token.text, DIRECTIVES))
             readers[token.text](token, cursor)
         cursor.expect_end()
 
@@ -270,6 +292,3 @@ class Declarations:
                 fail("TW1217", message, token, "say `alias` if they share these bytes on purpose")
             regions.add(offset, end, name)
         return offset
-
-
-BLOCK_DIRECTIVES = (".macro", ".endm", ".rept", ".endr", ".if", ".elif", ".else", ".endif")

@@ -208,12 +208,13 @@ class _Decoder:
             self.count += 1
         for position, index, mnemonic, slot, distance in self.targets:
             if fault := target_fault(slot, distance, index, self.count):
-                self._add(position, f"{mnemonic}: {fault}")
+                self._add(position, f"{mnemonic}: {fault}", index=index)
         self.problems.raise_if_any()
         return tuple(self.instrs)
 
-    def _add(self, position: int, text: str, code: str = "TW1251") -> None:
-        self.problems.add(code, f"word {position} (instruction {self.count}): {text}")
+    def _add(self, position: int, text: str, code: str = "TW1251", index: int | None = None) -> None:
+        where = f"word {position} (instruction {self.count if index is None else index})"
+        self.problems.add(code, f"{where}: {text}")
 
     def _slots(self, position: int, header: _Header, row: Row, words: list[int]) -> None:
         values: list[Value] = []

@@ -69,7 +69,7 @@ class Scope:
     def value(self, token: Token, name: str) -> int:
         if token.kind == "name" and name.startswith("chip."):
             return self._fact(token, name)
-        symbol = self.symbols.get(name)
+        symbol = self.symbols.get(name) if token.kind == "string" or name not in RESERVED else None
         if symbol is None:
             if name in self.defines:
                 self.used_defines.add(name)
@@ -92,8 +92,8 @@ class Scope:
         if token.kind != "name":
             return None
         symbol = self.symbols.get(token.text)
-        if symbol is not None:
-            return symbol.value if symbol.kind == "register" else None
+        if symbol is not None and symbol.kind == "register":
+            return symbol.value
         return register_index(token.text)
 
     def _fact(self, token: Token, name: str) -> int:
