@@ -51,8 +51,8 @@ def _repeat_millicycles(chip: Chip, operands: tuple[OperandKey, ...], widest: in
     banks, per_repeat = chip.vector.banks, chip.vector.bytes_per_cycle // chip.block_bytes
     lanes_per_block = chip.block_bytes // widest
     # Short operands (a reduction's result, a broadcast vector) follow the largest one lane by lane.
-    work_shape = max((shape for _, _, shape, _, _ in operands), key=lambda s: int(np.prod(s)))
-    rows, length = int(np.prod(work_shape[:-1])), work_shape[-1] if work_shape else 1
+    work_shape = max((shape for _, _, shape, _, _ in operands), key=lambda s: (int(np.prod(s)), len(s)))
+    rows, length = int(np.prod(work_shape[:-1])), work_shape[-1]
     blocks_per_row = ceil_div(length, lanes_per_block)
     repeats = ceil_div(rows * blocks_per_row, per_repeat)
     floor = np.full(repeats, slope * 1000, np.int64)
