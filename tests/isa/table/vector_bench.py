@@ -21,10 +21,10 @@ Oracle = Callable[..., Any]
 # Slot values that make a sensible instruction, by name; other floats are drawn at random.
 INTS = {
     "scalar": 5, "low": -3, "high": 9, "scale": 3, "offset": -7, "zero_point": 3, "start": -4, "step": 3,
-    "row_step": 100, "plane_step": -1000, "period": 6, "times": 3, "distance": 4, "diagonal": 1, "top": 2, "bottom": 1, "left": 0,
-    "right": 3, "fill": -2, "table_elems": 23, "table_rows": 4, "bins": 50, "k": 4, "kernel_h": 3, "kernel_w": 2,
-    "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 3, "times_h": 2, "times_w": 3, "source_h": 3,
-    "source_w": 4, "seed": 42, "counter": 7,
+    "row_step": 100, "plane_step": -1000, "period": 6, "times": 3, "distance": 4, "diagonal": 1, "fill": -2,
+    "top": 2, "bottom": 1, "left": 0, "right": 3, "table_elems": 23, "table_rows": 4, "bins": 50, "k": 4,
+    "kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 3,
+    "times_h": 2, "times_w": 3, "source_h": 3, "source_w": 4, "seed": 42, "counter": 7,
 }  # fmt: skip
 FLOATS = {
     "low": -0.8, "high": 1.1, "scale": 0.37, "keep": 0.6, "scale_h": 0.5, "offset_h": -0.25, "scale_w": 0.7,
