@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.isa.convert import from_fp32, to_fp32
 from compiler.isa.model import Args, View
 
 Bytes = np.ndarray  # one-dimensional uint8
@@ -21,11 +22,13 @@ def array_at(memory: Bytes, view: View) -> np.ndarray:
 
 def widened(array: np.ndarray) -> np.ndarray:
     """Floats as fp32, integers as they are: what a vector instruction computes with."""
-    return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
+    return to_fp32(array) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
 
 
 def store(target: np.ndarray, value: Any) -> None:
     """Round once to the destination: floats to nearest even, integers wrap, infinities and NaN follow IEEE."""
+    if isinstance(value, np.ndarray) and value.dtype == np.float32 and target.dtype == np.float16:
+        value = from_fp32(value, target.dtype)
     np.copyto(target, value, casting="unsafe")
 
 

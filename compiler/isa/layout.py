@@ -19,10 +19,10 @@ Everything here is a pure function on numpy arrays. A ``blocks`` array has one a
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
+from compiler.isa.convert import to_fp32
 from compiler.isa.timing import ceil_div
 
 FRACTAL = 16  # rows of a fractal, and columns of an L0C block
@@ -148,19 +148,6 @@ def constant(value: float, dtype: np.dtype) -> np.ndarray:
     return np.array(0 if math.isnan(value) else int(min(max(value, float(limits.min)), float(limits.max))), dtype)
 
 
-@lru_cache(maxsize=1)
-def _fp16_values() -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-
-
-def as_fp32(array: np.ndarray) -> np.ndarray:
-    """Exact. A table look-up beats numpy's conversion of fp16 by two."""
-    if array.dtype == np.float16:
-        return np.take(_fp16_values(), array.view(np.uint16))
-    return array.astype(np.float32, copy=False)
-
-
 def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A (m x k) times B (k x n): floats in fp32, int8 exactly into int32. The one product of both engines.
 
@@ -171,5 +158,5 @@ def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         exact = np.float32 if a.shape[-1] < 1 << 10 else np.float64
         sums: np.ndarray = np.matmul(a.astype(exact), b.astype(exact))
         return sums.astype(np.int32)
-    product: np.ndarray = np.matmul(as_fp32(a), as_fp32(b.T).T)  # B comes column by column out of L0B
+    product: np.ndarray = np.matmul(to_fp32(a), to_fp32(b.T).T)  # B comes column by column out of L0B
     return product

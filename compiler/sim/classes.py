@@ -12,7 +12,7 @@ from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes,
 from compiler.isa.program import Program
 from compiler.isa.timing import contiguous_run
 from compiler.sim.expand import Stream
-from compiler.sim.jit import kernel
+from compiler.isa.jit import kernel
 from compiler.target import Chip
 
 # Kinds of dynamic instructions, as the pipeline tells them apart.

@@ -19,7 +19,7 @@ from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH
 from compiler.sim import code as kinds
 from compiler.sim.code import MAX_SLOTS, Code, lay_out
-from compiler.sim.jit import inlined, kernel
+from compiler.isa.jit import inlined, kernel
 from compiler.target import Chip
 
 DONE, STREAM_FULL, CLASSES_FULL, STEP_LIMIT, NEEDS_VALUE, TRAPPED, BAD_TARGET, LOOPS_TOO_DEEP, BAD_TILING = range(9)

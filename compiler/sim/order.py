@@ -21,7 +21,7 @@ from compiler.isa.program import Program
 from compiler.sim import classes as k
 from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
 from compiler.sim.expand import Stream
-from compiler.sim.jit import inlined, kernel
+from compiler.isa.jit import inlined, kernel
 from compiler.sim.pipeline import Schedule
 from compiler.target import Chip
 

@@ -16,7 +16,7 @@ from compiler.isa.dtypes import INTERLOCKED, Queue
 from compiler.sim import classes as k
 from compiler.sim.classes import ClassTable
 from compiler.sim.expand import Stream
-from compiler.sim.jit import inlined, kernel
+from compiler.isa.jit import inlined, kernel
 from compiler.target import Chip
 
 NEVER = np.int64(2**62)

@@ -1,4 +1,4 @@
-"""Compilation of the simulator's inner loops, cached on disk under a hash of all that went into them."""
+"""Compilation of inner loops, cached on disk under a hash of all that went into them. Imported only by who runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def _cache_dir() -> Path | None:
     """A directory for exactly these sources. numba itself notices only changes of a function's own file, while
     the kernels here contain functions of the instruction table."""
-    package = Path(__file__).parent
+    isa = Path(__file__).parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted([*package.glob("*.py"), *(package.parent / "isa").rglob("*.py")]):
+    for source in sorted([*isa.rglob("*.py"), *(isa.parent / "sim").glob("*.py")]):
         digest.update(source.read_bytes())
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for base in (root, Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"):
