@@ -67,10 +67,6 @@ def divide(a: Array, b: Array) -> Array:
     return np.where(np.equal(b, 0), 0, quotient).astype(np.int64).astype(a.dtype)
 
 
-def lerp(a: Array, b: Array, weight: Array) -> Array:
-    return a + weight * (b - a)
-
-
 def sigmoid(a: Array) -> Array:
     return 1 / (1 + np.exp(-a))
 
