@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from compiler.isa.convert import from_fp32, to_fp32
+from compiler.isa.layout import Laid
 from compiler.isa.model import Args, View
 
 Bytes = np.ndarray  # one-dimensional uint8
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """One BLAS thread, for the bits of a product depend on their number; and IEEE arithmetic without warnings."""
+    with _controller().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+        yield
 
 
 def array_at(memory: Bytes, view: View) -> np.ndarray:
@@ -27,6 +43,8 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 def store(target: np.ndarray, value: Any) -> None:
     """Round once to the destination: floats to nearest even, integers wrap, infinities and NaN follow IEEE."""
+    if isinstance(value, Laid):
+        value = value.blocks()
     if isinstance(value, np.ndarray) and value.dtype == np.float32 and target.dtype == np.float16:
         value = from_fp32(value, target.dtype)
     np.copyto(target, value, casting="unsafe")

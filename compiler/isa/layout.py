@@ -19,6 +19,7 @@ Everything here is a pure function on numpy arrays. A ``blocks`` array has one a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -60,6 +61,28 @@ def _moved(blocks: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return elements(fractal_rows(blocks).transpose(axes), blocks.dtype)
 
 
+class Laid:
+    """A matrix on its way into a cube memory: the blocks of its layout are made only if somebody looks at them.
+
+    The functions below take one wherever they take blocks, and then give back the matrix itself, so an engine that
+    keeps what it was handed saves two changes of layout per product.
+    """
+
+    __slots__ = ("_form", "k0", "matrix")
+
+    def __init__(self, matrix: np.ndarray, form: Callable[[np.ndarray, int], np.ndarray], k0: int) -> None:
+        self.matrix, self._form, self.k0 = matrix, form, k0
+
+    def blocks(self) -> np.ndarray:
+        return self._form(self.matrix, self.k0)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.blocks(), dtype)
+
+
+Blocks = np.ndarray | Laid
+
+
 # ---- ND and NZ ------------------------------------------------------------------------------------------------
 
 
@@ -86,53 +109,70 @@ def chw_to_feature_map(image: np.ndarray, c0: int) -> np.ndarray:
 # ---- the cube's operands ------------------------------------------------------------------------------------------
 
 
-def matrix_to_l0a(matrix: np.ndarray, k0: int) -> np.ndarray:
+def matrix_to_l0a(matrix: np.ndarray, k0: int) -> Laid:
+    return Laid(matrix, _l0a_blocks, k0)
+
+
+def _l0a_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     m, k = matrix.shape
     m1, k1 = ceil_div(m, FRACTAL), ceil_div(k, k0)
     return padded(matrix, m1 * FRACTAL, k1 * k0).reshape(m1, FRACTAL, k1, k0).transpose(0, 2, 1, 3)
 
 
-def nz_to_l0a(blocks: np.ndarray, k: int) -> np.ndarray:
-    """NZ of A (m x k) -> L0A: whole fractal rows change place."""
-    k1, m, k0 = blocks.shape
-    m1 = ceil_div(m, FRACTAL)
-    rows = padded(blocks, k1, m1 * FRACTAL, k0)
-    if k % k0:
-        rows = rows.copy() if rows is blocks else rows
-        rows[-1, :, k % k0 :] = 0
-    return rows.reshape(k1, m1, FRACTAL, k0).transpose(1, 0, 2, 3)
+def nz_to_l0a(blocks: np.ndarray, k: int) -> Laid:
+    """NZ of A (m x k) -> L0A."""
+    return matrix_to_l0a(nz_to_nd(blocks, k), blocks.shape[-1])
 
 
-def l0a_to_matrix(blocks: np.ndarray, m: int, k: int) -> np.ndarray:
+def l0a_to_matrix(blocks: Blocks, m: int, k: int) -> np.ndarray:
+    if isinstance(blocks, Laid):
+        if blocks.matrix.shape == (m, k):
+            return blocks.matrix
+        blocks = blocks.blocks()
     m1, k1, _, k0 = blocks.shape
     return _moved(blocks, (0, 2, 1)).reshape(m1 * FRACTAL, k1 * k0)[:m, :k]
 
 
-def matrix_to_l0b(matrix: np.ndarray, k0: int) -> np.ndarray:
+def matrix_to_l0b(matrix: np.ndarray, k0: int) -> Laid:
+    return Laid(matrix, _l0b_blocks, k0)
+
+
+def _l0b_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     k, n = matrix.shape
     k1, n1 = ceil_div(k, k0), ceil_div(n, FRACTAL)
     return padded(matrix, k1 * k0, n1 * FRACTAL).reshape(k1, k0, n1, FRACTAL).transpose(0, 2, 3, 1)
 
 
-def nz_to_l0b(blocks: np.ndarray, k: int) -> np.ndarray:
-    """NZ of the transpose of B (n x k) -> L0B: whole fractal rows change place."""
-    return nz_to_l0a(blocks, k).transpose(1, 0, 2, 3)
+def nz_to_l0b(blocks: np.ndarray, k: int) -> Laid:
+    """NZ of the transpose of B (n x k) -> L0B."""
+    return matrix_to_l0b(nz_to_nd(blocks, k).T, blocks.shape[-1])
 
 
-def l0b_to_matrix(blocks: np.ndarray, k: int, n: int) -> np.ndarray:
-    """A view whose transpose is row-major, which BLAS takes as it is."""
+def l0b_to_matrix(blocks: Blocks, k: int, n: int) -> np.ndarray:
+    if isinstance(blocks, Laid):
+        if blocks.matrix.shape == (k, n):
+            return blocks.matrix
+        blocks = blocks.blocks()
     k1, n1, _, k0 = blocks.shape
     return _moved(blocks, (1, 2, 0)).reshape(n1 * FRACTAL, k1 * k0)[:n, :k].T
 
 
-def matrix_to_l0c(matrix: np.ndarray) -> np.ndarray:
+def matrix_to_l0c(matrix: np.ndarray) -> Laid:
     """m x n -> [ceil(n / 16)][m rounded up to 16][16], zeros around the matrix."""
+    return Laid(matrix, _l0c_blocks, FRACTAL)
+
+
+def _l0c_blocks(matrix: np.ndarray, width: int) -> np.ndarray:
     m, n = matrix.shape
-    m16, n1 = ceil_to(m, FRACTAL), ceil_div(n, FRACTAL)
-    return padded(matrix, m16, n1 * FRACTAL).reshape(m16, n1, FRACTAL).transpose(1, 0, 2)
+    m16, n1 = ceil_to(m, FRACTAL), ceil_div(n, width)
+    return padded(matrix, m16, n1 * width).reshape(m16, n1, width).transpose(1, 0, 2)
 
 
-def l0c_to_matrix(blocks: np.ndarray, m: int, n: int) -> np.ndarray:
+def l0c_to_matrix(blocks: Blocks, m: int, n: int) -> np.ndarray:
+    if isinstance(blocks, Laid):
+        if m <= blocks.matrix.shape[0] and n <= blocks.matrix.shape[1]:
+            return blocks.matrix[:m, :n]
+        blocks = blocks.blocks()
     n1, rows, _ = blocks.shape
     return blocks.transpose(1, 0, 2).reshape(rows, n1 * FRACTAL)[:m, :n]
 
@@ -151,6 +191,7 @@ def constant(value: float, dtype: np.dtype) -> np.ndarray:
 def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A (m x k) times B (k x n): floats in fp32, int8 exactly into int32. The one product of both engines.
 
+    Both factors go to BLAS row by row, whatever layout they came from, so that equal operands give equal bits.
     Each integer sum is exact in the float type it is formed in: every product is at most 2**14, so fp32 holds
     k < 2**10 of them and fp64 any k the cube takes.
     """
@@ -158,5 +199,5 @@ def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         exact = np.float32 if a.shape[-1] < 1 << 10 else np.float64
         sums: np.ndarray = np.matmul(a.astype(exact), b.astype(exact))
         return sums.astype(np.int32)
-    product: np.ndarray = np.matmul(to_fp32(a), to_fp32(b.T).T)  # B comes column by column out of L0B
+    product: np.ndarray = np.matmul(np.ascontiguousarray(to_fp32(a)), np.ascontiguousarray(to_fp32(b)))
     return product

@@ -8,11 +8,11 @@ import numpy as np
 
 from compiler.errors import CapacityError, InvalidError, Problem
 from compiler.isa.dtypes import MEMORIES, SHARED_MEMORIES, Queue
+from compiler.isa.jit import kernel
 from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind
 from compiler.isa.program import Program
 from compiler.isa.timing import contiguous_run
 from compiler.sim.expand import Stream
-from compiler.isa.jit import kernel
 from compiler.target import Chip
 
 # Kinds of dynamic instructions, as the pipeline tells them apart.
@@ -65,6 +65,7 @@ class ClassTable:
     footprint_start: np.ndarray
     footprints: np.ndarray  # columns: address index, memory, access, start, extent, run, then (count, stride) x 5
     footprint_class: np.ndarray
+    cross_ids: int  # the chip's, to take cross-core arguments apart
 
 
 def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
@@ -160,7 +161,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
     return ClassTable(
         bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
         integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
-        np.array(starts, np.int64), table, np.array(owner, np.int64),
+        np.array(starts, np.int64), table, np.array(owner, np.int64), chip.cross_flag_ids,
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from compiler.errors import InvalidError, LimitError, Problem
 from compiler.isa import table
+from compiler.isa.jit import inlined, kernel
 from compiler.isa.model import REGISTERS
 from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH
 from compiler.sim import code as kinds
 from compiler.sim.code import MAX_SLOTS, Code, lay_out
-from compiler.isa.jit import inlined, kernel
 from compiler.target import Chip
 
 DONE, STREAM_FULL, CLASSES_FULL, STEP_LIMIT, NEEDS_VALUE, TRAPPED, BAD_TARGET, LOOPS_TOO_DEEP, BAD_TILING = range(9)
@@ -285,6 +285,7 @@ class Stream:
     core_start: np.ndarray  # first index of each core; one more entry than cores
     tail_gap: np.ndarray  # scalar cycles after a core's last dynamic instruction
     steps: int  # dynamic instructions, scalar ones included
+    cluster_of: np.ndarray  # [core]
 
     @property
     def cores(self) -> int:
@@ -434,4 +435,5 @@ def expand(
         np.array(core_start, np.int64),
         np.array(tail_gap, np.int64),
         steps,
+        np.array([chip.cluster_of(core) for core in range(cores)], np.int64),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.errors import CapacityError, HazardError, InvalidError, LimitError, Problem
 from compiler.isa.dtypes import SHARED_MEMORIES
-from compiler.isa.execute import array_at, execute
+from compiler.isa.execute import array_at, execute, reproducible
 from compiler.isa.model import REGISTERS, Args, Instr, Reg, Slot, Value, bind
 from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH, SYSTEM_REGISTERS
@@ -30,7 +30,8 @@ def interpret(
 ) -> Interpreter:
     """Run a program to its end; the result holds the memories and what the scalar loads read."""
     interpreter = Interpreter(program, chip, inputs, max_steps)
-    interpreter.run()
+    with reproducible():
+        interpreter.run()
     return interpreter
 
 

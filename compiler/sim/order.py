@@ -17,11 +17,11 @@ import numpy as np
 
 from compiler.errors import LimitError, Problem
 from compiler.isa.dtypes import INTERLOCKED, MEMORIES, Queue
+from compiler.isa.jit import inlined, kernel
 from compiler.isa.program import Program
 from compiler.sim import classes as k
 from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
 from compiler.sim.expand import Stream
-from compiler.isa.jit import inlined, kernel
 from compiler.sim.pipeline import Schedule
 from compiler.target import Chip
 
@@ -389,7 +389,7 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
         classes.footprint_start, classes.footprints, shadow.regions, shadow.region_start, shadow.region_count,
         shadow.writer, shadow.written, shadow.reader, shadow.local_slot, shadow.shared_slot, shadow.local_readers,
         shadow.shared_readers, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
-        np.array([chip.cluster_of(core) for core in range(cores)], np.int64), chip.clusters, epoch, scalar_before,
+        stream.cluster_of, chip.clusters, epoch, scalar_before,
         epoch_base, np.zeros((int(epoch_base[-1]), cores * Q), np.int32), cross_index,
         np.zeros((pairs, chip.cross_flag_max + 1, cores * Q), np.int32), cores, np.zeros(count, np.int32),
         np.zeros(count, np.int32), records,

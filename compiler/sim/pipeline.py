@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.isa.dtypes import INTERLOCKED, Queue
+from compiler.isa.jit import inlined, kernel
 from compiler.sim import classes as k
 from compiler.sim.classes import ClassTable
 from compiler.sim.expand import Stream
-from compiler.isa.jit import inlined, kernel
 from compiler.target import Chip
 
 NEVER = np.int64(2**62)
@@ -447,12 +447,11 @@ def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, 
     state = np.zeros((cores, 6), np.int64)
     heads = np.full((cores, Q), -1, np.int64)
     interlocked = np.array([queue in INTERLOCKED for queue in Queue])
-    cluster_of = np.array([chip.cluster_of(core) for core in range(cores)], np.int64)
     outcome, fault, cycles = _simulate(
         stream.klass, stream.gap, stream.core_start, stream.tail_gap, classes.queue, classes.kind, classes.cycles,
         classes.latency, classes.argument, classes.rate, classes.line_bytes, classes.shares, interlocked,
         chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
-        cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle, chip.bandwidth.llb_bytes_per_kilocycle,
+        stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle, chip.bandwidth.llb_bytes_per_kilocycle,
         seed, longest_delay, start, end, complete, order, busy, stalled, state, heads,
     )  # fmt: skip
     return Schedule(

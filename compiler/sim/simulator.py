@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from compiler.errors import HazardError, Problem, UsageError
 from compiler.isa.program import Program
 from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
-from compiler.sim.functional import compute
+from compiler.sim.functional import Computation
 from compiler.sim.hazards import HazardReport
 from compiler.sim.interpreter import interpret
 from compiler.sim.memory import Memories
@@ -19,21 +21,38 @@ from compiler.sim.pipeline import Schedule, schedule
 from compiler.target import Chip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """The outcome of a simulation: times always, outputs where inputs were given, hazards where they were asked for."""
+    """One simulation: times always, hazards where they were asked for, outputs once it was executed."""
 
     program: Program
     chip: Chip
     stream: Stream
     classes: ClassTable
     schedule: Schedule
+    hazards: list[Problem]
+    checked: bool  # whether hazards were looked for
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
-    hazards: list[Problem] = field(default_factory=list)
 
     @property
     def cycles(self) -> int:
         return self.schedule.cycles
+
+    @cached_property
+    def computation(self) -> Computation:
+        return Computation(self.stream, self.classes, self.schedule)
+
+    def execute(self, inputs: Mapping[str, np.ndarray], *, workers: int | None = None) -> list[list[int]]:
+        """Compute ``outputs`` from ``inputs``; any number of times. Returns what the scalar loads read.
+
+        Workers share the cores' work if the program is known to be race-free; the result does not depend on them.
+        """
+        safe = self.checked and not self.hazards
+        memories = Memories(self.program, self.chip, self.stream.cores, inputs)
+        count = (workers or min(8, os.cpu_count() or 1)) if safe else 1
+        loaded = self.computation.run(memories, count)
+        self.outputs = memories.outputs()
+        return loaded
 
 
 def core_count(program: Program, chip: Chip) -> int:
@@ -52,6 +71,7 @@ def simulate(
     hazards: bool = False,
     seed: int = 0,
     max_steps: int = MAX_STEPS,
+    workers: int | None = None,
 ) -> Run:
     """Simulate; without ``inputs`` only the timing.
 
@@ -61,30 +81,32 @@ def simulate(
     loaded = None
     if inputs is not None and any(instr.row.kind == "sld" for instr in program.instrs):
         loaded = interpret(program, chip, inputs).loaded
-    stream, classes = prepare(program, chip, loaded=loaded, max_steps=max_steps)
+    run = prepare(program, chip, hazards=hazards, seed=seed, loaded=loaded, max_steps=max_steps)
+    if inputs is not None:
+        read = run.execute(inputs, workers=workers)
+        if loaded is not None and read != loaded:
+            text = "scalar loads read other values than in program order: they race with a write"
+            run.hazards.append(Problem("TW1406", text))
+    return run
+
+
+def prepare(
+    program: Program,
+    chip: Chip,
+    *,
+    hazards: bool = False,
+    seed: int = 0,
+    loaded: list[list[int]] | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Run:
+    """All that does not need the data: the dynamic stream, its classes checked and costed, its times and its order."""
+    stream = expand(program, chip, core_count(program, chip), loaded=loaded, max_steps=max_steps)
+    classes = classify(stream, program, chip)
+    check_bounds(stream, classes, program, chip)
     timed = schedule(stream, classes, chip, seed=seed)
     report = HazardReport(stream, classes, timed, program, chip)
     stuck = report.stuck()
     if stuck:
         raise HazardError(stuck)
     found = report.races() + report.leaks() if hazards else []
-    outputs = {}
-    if inputs is not None:
-        memories = Memories(program, chip, stream.cores, inputs)
-        read = compute(stream, classes, timed, memories)
-        outputs = memories.outputs()
-        if loaded is not None and read != loaded:
-            found.append(
-                Problem("TW1406", "scalar loads read other values than in program order: they race with a write")
-            )
-    return Run(program, chip, stream, classes, timed, outputs, found)
-
-
-def prepare(
-    program: Program, chip: Chip, *, loaded: list[list[int]] | None = None, max_steps: int = MAX_STEPS
-) -> tuple[Stream, ClassTable]:
-    """All that precedes the clock: the dynamic stream, and its classes checked and costed."""
-    stream = expand(program, chip, core_count(program, chip), loaded=loaded, max_steps=max_steps)
-    classes = classify(stream, program, chip)
-    check_bounds(stream, classes, program, chip)
-    return stream, classes
+    return Run(program, chip, stream, classes, timed, found, hazards)

@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.isa import layout
 from compiler.isa.dtypes import CUBE_TYPES, Queue
+from compiler.isa.layout import Blocks, Laid
 from compiler.isa.model import Args, Float, Modifier, Operand, Row, Shape, Tensor, Timing, dtype_modifier
 from compiler.isa.table.matrix_operands import l0a, l0b, l0c
 from compiler.isa.timing import ceil_div, cube_timing
@@ -21,19 +22,20 @@ _SHAPE = Shape(("m", "n", "k"), hi=4095, follows_rank=False)
 _BIAS = Tensor("bias", "r", "bt", "@accumulator", extents=lambda args: (args.n,), strides="dense")
 
 
-def _product(args: Args, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _product(args: Args, a: Blocks, b: Blocks) -> np.ndarray:
     return layout.cube_product(layout.l0a_to_matrix(a, args.m, args.k), layout.l0b_to_matrix(b, args.k, args.n))
 
 
-def _mad(args: Args, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _mad(args: Args, a: Blocks, b: Blocks) -> Laid:
     return layout.matrix_to_l0c(_product(args, a, b))
 
 
-def _madacc(args: Args, c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return layout.matrix_to_l0c(layout.l0c_to_matrix(c, args.m, args.n) + _product(args, a, b))
+def _madacc(args: Args, c: Blocks, a: Blocks, b: Blocks) -> Laid:
+    total = _product(args, a, b)
+    return layout.matrix_to_l0c(np.add(layout.l0c_to_matrix(c, args.m, args.n), total, out=total))
 
 
-def _madbias(args: Args, a: np.ndarray, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def _madbias(args: Args, a: Blocks, b: Blocks, bias: np.ndarray) -> Laid:
     return layout.matrix_to_l0c(_product(args, a, b) + bias)
 
 
@@ -45,12 +47,12 @@ def _bmadacc(args: Args, c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndar
     return np.stack([_madacc(args, *one) for one in zip(c, a, b, strict=True)])
 
 
-def _mfill(args: Args) -> np.ndarray:
+def _mfill(args: Args) -> Laid:
     value = layout.constant(args.value, args.view("c").dtype.numpy)
     return layout.matrix_to_l0c(np.broadcast_to(value, (args.m, args.n)))
 
 
-def _mbias(args: Args, bias: np.ndarray) -> np.ndarray:
+def _mbias(args: Args, bias: np.ndarray) -> Laid:
     return layout.matrix_to_l0c(np.broadcast_to(bias, (args.m, args.n)))
 
 
@@ -70,7 +72,7 @@ def _cube(
     mnemonic: str,
     doc: str,
     operands: tuple[Operand, ...],
-    semantics: Callable[..., np.ndarray],
+    semantics: Callable[..., np.ndarray | Laid],
     timing: Callable[[Args], Timing] = cube_timing,
     modifier: Modifier = dtype_modifier(*CUBE_TYPES),  # noqa: B008
 ) -> Row:

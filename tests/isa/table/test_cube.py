@@ -174,12 +174,3 @@ def test_layouts_round_trip_and_lie_where_they_should(dtype: str, rows: int, col
         assert same_bits(back(fractals, rows, cols), matrix)
         assert same_bits(np.ascontiguousarray(fractals).reshape(-1)[place], matrix)
     assert same_bits(layout.l0c_to_matrix(layout.matrix_to_l0c(matrix), rows, cols), matrix)
-
-
-def test_every_fp16_widens_to_its_own_value() -> None:
-    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    with np.errstate(invalid="ignore"):
-        assert (
-            layout.as_fp32(every.reshape(256, 256).T).tobytes()
-            == every.reshape(256, 256).T.astype(np.float32).tobytes()
-        )
