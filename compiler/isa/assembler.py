@@ -412,8 +412,14 @@ class _Operands:
         self._add(bits ^ sign, start)
 
 
+_CLOSING = frozenset({",", ";", "]", ">", ""})
+
+
 def linear(cursor: Cursor, scope: Scope) -> Value:
     """A constant, or one register plus or minus constants, in any order."""
+    first, following = cursor.token, cursor.peek()
+    if first.kind == "decimal" and following.text in _CLOSING and len(first.text) < 19 and first.text.isdecimal():
+        return int(cursor.next().text)  # most operands are this simple
     if scope.register(cursor.token) is None and not _has_register(cursor, scope):
         return Expression(cursor, scope).integer()
     register, offset = None, 0
@@ -431,9 +437,7 @@ def linear(cursor: Cursor, scope: Scope) -> Value:
         if not cursor.at("+", "-"):
             break
         sign = 1 if cursor.next().text == "+" else -1
-    if register is None:
-        raise AssertionError("a register was seen")
-    return Reg(register, offset)
+    return offset if register is None else Reg(register, offset)
 
 
 def _has_register(cursor: Cursor, scope: Scope) -> bool:

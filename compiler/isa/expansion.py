@@ -11,7 +11,7 @@ from compiler.isa.expressions import Cursor
 from compiler.isa.lexer import MAX_LINE_CHARS, Call, Fault, Line, fail, is_name, tokenize, without_comment
 
 MAX_EXPANDED_LINES = 1 << 18
-MAX_EXPANDED_CHARS = 16 << 20
+MAX_EXPANDED_CHARS = 8 << 20
 MAX_NESTING = 64
 
 _CLOSERS = {"endm": "macro", "endr": "rept", "endif": "if"}
@@ -120,10 +120,9 @@ class Expander:
                 continue
             wanted = _CLOSERS.get(word, "if")
             if not open_blocks or open_blocks[-1][1] != wanted:
-                inside = (
-                    f"; line {lines[open_blocks[-1][0]].number} opened `.{open_blocks[-1][1]}`" if open_blocks else ""
-                )
-                self._report_word(line, f"`.{word}` without `.{wanted}`{inside}")
+                inside = open_blocks[-1] if open_blocks else None
+                hint = f"line {lines[inside[0]].number} opened `.{inside[1]}`" if inside else ""
+                self._report_word(line, f"`.{word}` without `.{wanted}`", hint)
                 continue
             start, _, branches = open_blocks[-1]
             if word in _CLOSERS:
@@ -137,9 +136,9 @@ class Expander:
             self._report_word(lines[start], f"`.{word}` without `.{_ENDS[word]}`")
         return found
 
-    def _report_word(self, line: Line, message: str) -> None:
+    def _report_word(self, line: Line, message: str, hint: str = "") -> None:
         start = line.text.index(".")
-        self.report(line, Fault("TW1215", message, start, len(_block_word(line.text) or "") + 1))
+        self.report(line, Fault("TW1215", message, start, len(_block_word(line.text) or "") + 1, hint))
 
     def _open(self, word: str, lines: Sequence[Line], index: int, block: Block) -> Iterator[Sequence[Line]]:
         if word == "if":

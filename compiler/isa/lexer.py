@@ -13,20 +13,22 @@ _SHOWN_CHARS = 160
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\f\v]+)
-  | (?P<comment>;.*|//.*)
+    [ \t\r\f\v]*(?:
+    (?P<comment>;.*|//.*)
   | (?P<directive>\.[A-Za-z_]\w*)
   | (?P<name>[A-Za-z_]\w*(?:\.\w+)*)
   | (?P<raw>0f[0-9a-fA-F]{8})
-  | (?P<int>0[xX][0-9a-fA-F_]+|0[bB][01_]+)
+  | (?P<int>0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*|0[bB]_*[01][01_]*)
   | (?P<shape>[0-9]+(?:x[0-9]+)+)
   | (?P<float>[0-9][0-9_]*\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
   | (?P<decimal>[0-9][0-9_]*)
   | (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<punct><<|>>|<=|>=|==|!=|[][()<>,;:+\-*/%&|=])
+    )
     """,
     re.VERBOSE | re.ASCII,
 )
+_SPACES = " \t\r\f\v"
 _NUMBERS = ("raw", "int", "shape", "float", "decimal")
 _ESCAPE = re.compile(r"\\(?:([\\\"])|u\{([0-9a-fA-F]{1,6})\})")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -83,24 +85,27 @@ def place(file: str, line: Line, column: int, width: int) -> Place:
 def tokenize(text: str) -> list[Token]:
     """The tokens of one line, closed by an ``end`` token. ``;`` inside brackets separates, elsewhere it comments."""
     tokens: list[Token] = []
-    position, depth = 0, 0
-    while position < len(text):
+    text = text.rstrip(_SPACES)
+    position, depth, end = 0, 0, len(text)
+    while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            _bad_character(text, position)
-        kind, found = match.lastgroup or "", match.group()
-        if kind == "comment":
-            if depth == 0 or found[0] == "/":
-                break
-            kind, found = "punct", ";"
+            _bad_character(text, position + len(text[position:]) - len(text[position:].lstrip(_SPACES)))
+        kind, found = match.lastgroup or "", match[match.lastgroup or 0]
+        position = match.end()
+        start = position - len(found)
         if kind == "punct":
-            depth = max(0, depth + (found == "[") - (found == "]"))
-        elif kind in _NUMBERS:
-            _check_number(text, position, match.end())
-        if kind != "space":
-            tokens.append(Token(kind, found, position))
-        position += len(found)
-    tokens.append(Token("end", "", len(text[:position].rstrip())))
+            if found in "[]":
+                depth = max(0, depth + (1 if found == "[" else -1))
+        elif kind == "comment":
+            if depth == 0 or found[0] == "/":
+                text = text[:start].rstrip(_SPACES)
+                break
+            kind, found, position = "punct", ";", start + 1
+        elif kind in _NUMBERS and position < end:
+            _check_number(text, start, position)
+        tokens.append(Token(kind, found, start))
+    tokens.append(Token("end", "", len(text)))
     return tokens
 
 
@@ -119,7 +124,7 @@ def _check_number(text: str, start: int, end: int) -> None:
     stop = end
     while stop < len(text) and (text[stop].isalnum() or text[stop] in "_."):
         stop += 1
-    if stop > end or text[end - 1] == "_":
+    if stop > end:
         raise Fault("TW1205", f"`{text[start:stop]}` is not a number", start, stop - start, NUMBER_HINT)
 
 

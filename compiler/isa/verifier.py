@@ -25,8 +25,8 @@ from compiler.isa.table.rules import sources_overlap_wholly_or_not
 from compiler.target import Chip
 
 MAX_PROBLEMS = 300
-# Overlap is decided byte by byte: beyond this many elements that is left to the run.
-_MAX_OVERLAP_ELEMENTS = 1 << 20
+# Overlap is decided byte by byte. Beyond this many elements, of one instruction or of all, that is left to the run.
+_MAX_OVERLAP_ELEMENTS, _MAX_OVERLAP_ELEMENTS_IN_ALL = 1 << 18, 1 << 26
 # Where these are found, what follows from targets and entries cannot be checked.
 _UNSOUND = ("TW1250", "TW1251", "TW1272")
 _UNSUPPORTED_RULES = (path_exists, fill_path_exists)
@@ -181,6 +181,7 @@ class _InstructionChecker:
     def __init__(self, program: Program, chip: Chip) -> None:
         self.chip = chip
         self.tiling_words = len(program.tiling)
+        self.overlap_elements = _MAX_OVERLAP_ELEMENTS_IN_ALL
         self.spans = {memory: _spans(program, memory) for memory in SHARED_MEMORIES}
 
     def faults(self, instr: Instr) -> Iterator[_Fault]:
@@ -239,7 +240,7 @@ class _InstructionChecker:
         """The first rule that is broken: later ones may rely on it."""
         for rule in args.row.rules:
             try:
-                if rule is sources_overlap_wholly_or_not and _too_many_elements(args):
+                if rule is sources_overlap_wholly_or_not and self._too_many_elements(args):
                     continue
                 if not rule(args):
                     yield _Fault("TW1279", " ".join(str(rule.__doc__).split()))
@@ -247,9 +248,12 @@ class _InstructionChecker:
             except _NeedsValue:
                 continue
 
-
-def _too_many_elements(args: Args) -> bool:
-    return bool(max(view.size for view in args.views) > _MAX_OVERLAP_ELEMENTS)
+    def _too_many_elements(self, args: Args) -> bool:
+        count = int(sum(view.size for view in args.views))
+        if count > min(_MAX_OVERLAP_ELEMENTS, self.overlap_elements):
+            return True
+        self.overlap_elements -= count
+        return False
 
 
 def _spans(program: Program, memory: str) -> tuple[list[int], list[int]]:

@@ -1,0 +1,51 @@
+"""``tilewright disasm``: what it prints assembles to the same artifact."""
+
+from pathlib import Path
+
+import pytest
+
+from compiler.cli.main import main
+
+SOURCE = """\
+.chip tiny
+.cores 2
+.input a ddr fp32 4
+.tiling t = 3
+    ldt x1, t
+again: ssub x1, x1, 1
+    bne x1, 0, again
+end:halt
+.entry 1, end
+"""
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    source = tmp_path / "demo.twasm"
+    source.write_text(SOURCE, encoding="utf-8")
+    assert main(["asm", str(source)]) == 0
+    return source.with_suffix(".twm")
+
+
+def test_text_on_standard_output(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["disasm", str(artifact)]) == 0
+    assert capsys.readouterr().out == (
+        ".program demo\n.chip tiny\n.cores 2\n.input a ddr fp32 4 at 0\n.tiling t = 3\n\n"
+        "L0:\n    ldt x1, 0\nL1:\n    ssub x1, x1, 1\n    bne x1, 0, L1\nL3:\n    halt\n.entry 0, L0\n.entry 1, L3\n"
+    )
+
+
+def test_the_text_assembles_to_the_same_text(artifact: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.twasm", tmp_path / "second.twasm"
+    assert main(["disasm", str(artifact), "-o", str(first)]) == 0
+    assert main(["asm", str(first)]) == 0
+    assert main(["disasm", str(first.with_suffix(".twm")), "-o", str(second)]) == 0
+    assert first.read_text(encoding="utf-8") == second.read_text(encoding="utf-8")
+
+
+def test_a_file_that_is_no_artifact(tmp_path: Path) -> None:
+    path = tmp_path / "no.twm"
+    path.write_bytes(b"no")
+    assert main(["disasm", str(path)]) in (3, 8)
+    assert main(["disasm", str(tmp_path / "none.twm")]) == 3
