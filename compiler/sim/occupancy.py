@@ -97,9 +97,7 @@ def _accesses(run: Run, core: int) -> _Accesses:
     within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
     prints = classes.footprints[classes.footprint_start[stream.klass[index]] + within]
     low = stream.address[index, prints[:, 0]] + prints[:, 3]
-    return _Accesses(
-        prints[:, 1], prints[:, 2], low, low + prints[:, 4], schedule.start[index], schedule.end[index]
-    )
+    return _Accesses(prints[:, 1], prints[:, 2], low, low + prints[:, 4], schedule.start[index], schedule.end[index])
 
 
 def _joined(parts: list[_Accesses]) -> _Accesses:

@@ -71,6 +71,11 @@ class Statistics:
         return len(self.conflict_cycles)
 
     @property
+    def scalar_instructions(self) -> int:
+        """All that the scalar units executed; ``instructions`` has only those that touch memory or flags."""
+        return self.steps - int(self.instructions[:, Queue.S + 1 :].sum())
+
+    @property
     def seconds(self) -> float:
         return self.cycles / (self.clock_mhz * 1e6)
 
@@ -134,9 +139,7 @@ class Statistics:
         return {
             "instructions": self.instructions[:, queue].tolist(),
             "busy_cycles": self.busy[:, queue].tolist(),
-            "stalled_cycles": {
-                reason: self.stalled[:, queue, index].tolist() for index, reason in enumerate(REASONS)
-            },
+            "stalled_cycles": {reason: self.stalled[:, queue, index].tolist() for index, reason in enumerate(REASONS)},
             "busy": self.busy_share(queue),
         }
 
@@ -174,9 +177,12 @@ def statistics(run: Run) -> Statistics:
 
 
 def _paths(run: Run, total: np.ndarray) -> tuple[PathTraffic, ...]:
-    names = sorted({path for path in run.classes.path if path})
+    copied_over = [
+        p if moved else "" for p, moved in zip(run.classes.path, run.classes.moved_bytes.tolist(), strict=True)
+    ]
+    names = sorted(set(copied_over) - {""})
     number = {name: index for index, name in enumerate(names)}
-    path = np.array([number.get(name, len(names)) for name in run.classes.path], np.int64)
+    path = np.array([number.get(name, len(names)) for name in copied_over], np.int64)
 
     def summed(per_class: np.ndarray) -> list[int]:
         sums = np.zeros(len(names) + 1, np.int64)
@@ -210,9 +216,7 @@ def _memories(run: Run) -> tuple[MemoryUse, ...]:
         touched, peak = one.touched_bytes, one.peak_bytes
         if known is not None:
             touched, peak = max(touched, known.touched_bytes), max(peak, known.peak_bytes or 0)
-        fullest[one.memory] = MemoryUse(
-            one.memory, one.capacity_bytes, touched, None if one.memory == "ddr" else peak
-        )
+        fullest[one.memory] = MemoryUse(one.memory, one.capacity_bytes, touched, None if one.memory == "ddr" else peak)
     return tuple(fullest[name] for name in MEMORIES if name in fullest)
 
 
@@ -250,10 +254,11 @@ def _queue_lines(stats: Statistics) -> Iterable[str]:
         if not used:
             continue
         core, busy = stats.busiest_core(queue), stats.busy_share(queue)
+        count = int(stats.instructions[:, queue].sum()) if queue is not Queue.S else stats.scalar_instructions
         shares = [stats.stalled_share(queue, index) for index in range(len(REASONS))]
         most = _percent(_share(int(stats.busy[core, queue]), stats.cycles))
         rows.append((
-            queue.name, f"{int(stats.instructions[:, queue].sum()):,}", _percent(busy), f"{most} on {core}",
+            queue.name, f"{count:,}", _percent(busy), f"{most} on {core}",
             *map(_percent, shares), _percent(max(0.0, 1 - busy - sum(shares))),
         ))  # fmt: skip
     return _columns(rows)
