@@ -55,77 +55,51 @@ def _repeat_millicycles(chip: Chip, operands: tuple[OperandKey, ...], widest: in
     rows, length = int(np.prod(work_shape[:-1])), work_shape[-1]
     blocks_per_row = ceil_div(length, lanes_per_block)
     repeats = ceil_div(rows * blocks_per_row, per_repeat)
-    floor = np.full(repeats, slope * 1000, np.int64)
-    reads, writes = [], []
-    for role, address, shape, strides, itemsize in operands:
-        touched = _blocks_by_repeat(address, shape, strides, itemsize, chip, work_shape, lanes_per_block, repeats)
-        if "r" in role:
-            reads.append(touched)
-        if "w" in role:
-            writes.append(touched)
-    read_rows = _rows_per_group(reads, repeats, banks.groups)
-    write_rows = _rows_per_group(writes, repeats, banks.groups)
-    extra = np.maximum((read_rows - 1) * banks.same_group_read_millicycles, 0)
-    extra = np.maximum(extra, (write_rows - 1) * banks.same_group_write_millicycles)
-    extra += _read_after_write(reads, writes, repeats, chip) * banks.same_bank_read_write_millicycles
-    # A slope above one leaves cycles in which a second row can be fetched: only what exceeds it is lost.
-    total = np.maximum(floor, 1000 + extra)
-    return int(total.sum()), int((total - floor).sum())
+    touched = [
+        _blocks_by_repeat(chip, address, shape, strides, itemsize, work_shape, lanes_per_block, repeats)
+        for _, address, shape, strides, itemsize in operands
+    ]
+    from compiler.isa import bank_kernels  # compiled code is loaded when something is costed, not when it is assembled
+
+    total, lost = bank_kernels.repeat_millicycles(
+        np.concatenate([block for block, _ in touched]),
+        np.concatenate([repeat for _, repeat in touched]),
+        np.cumsum([0, *(block.size for block, _ in touched)]),
+        np.array(["r" in role for role, *_ in operands]),
+        np.array(["w" in role for role, *_ in operands]),
+        repeats,
+        banks.groups,
+        banks.bank_shift - banks.group_shift,
+        slope,
+        banks.same_group_read_millicycles,
+        banks.same_group_write_millicycles,
+        banks.same_bank_read_write_millicycles,
+    )
+    return int(total), int(lost)
 
 
 def _blocks_by_repeat(
+    chip: Chip,
     address: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     itemsize: int,
-    chip: Chip,
     work_shape: tuple[int, ...],
     lanes_per_block: int,
     repeats: int,
-) -> np.ndarray:
-    """Distinct (repeat, block) pairs as ``repeat << 32 | block``, sorted."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The block of every element an operand touches, and the repeat in which it does so; repeats ascend."""
     per_repeat = chip.vector.bytes_per_cycle // chip.block_bytes
     offsets = np.zeros(1, np.int64)
     for count, stride in zip(shape, strides, strict=True):
         offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * (stride * itemsize)).reshape(-1)
     blocks = (address + offsets) // chip.block_bytes
-    if len(shape) == len(work_shape) and shape == work_shape:
+    if shape == work_shape:
         rows, length = blocks.size // shape[-1], shape[-1]
         lane_block = np.arange(length) // lanes_per_block
         order = (np.arange(rows)[:, None] * ceil_div(length, lanes_per_block) + lane_block).reshape(-1)
-    else:
-        order = np.arange(blocks.size, dtype=np.int64) * repeats // max(1, blocks.size) * per_repeat
-    repeat = np.minimum(order // per_repeat, repeats - 1)
-    return np.unique(repeat << 32 | blocks)
-
-
-def _rows_per_group(touched: list[np.ndarray], repeats: int, groups: int) -> np.ndarray:
-    """For each repeat, the most distinct rows that one bank group must serve."""
-    if not touched:
-        return np.zeros(repeats, np.int64)
-    pairs = np.unique(np.concatenate(touched))
-    group = (pairs >> 32) * groups + (pairs & 0xFFFFFFFF) % groups
-    return np.bincount(group, minlength=repeats * groups).reshape(repeats, groups).max(axis=1)
-
-
-def _read_after_write(reads: list[np.ndarray], writes: list[np.ndarray], repeats: int, chip: Chip) -> np.ndarray:
-    """Which repeats read a bank of a group that the repeat before is still writing."""
-    clash = np.zeros(repeats, np.int64)
-    if not reads or not writes:
-        return clash
-    banks = chip.vector.banks
-    block_shift = chip.block_bytes.bit_length() - 1
-
-    def bank_of(pairs: np.ndarray) -> np.ndarray:
-        block = pairs & 0xFFFFFFFF
-        bank = block >> (banks.bank_shift - block_shift)
-        return (pairs >> 32) << 32 | (bank * banks.groups + block % banks.groups)
-
-    written = np.unique(bank_of(np.concatenate(writes)) + (1 << 32))
-    read = np.unique(bank_of(np.concatenate(reads)))
-    hit = np.intersect1d(read, written, assume_unique=True) >> 32
-    clash[hit[hit < repeats]] = 1
-    return clash
+        return blocks, order // per_repeat
+    return blocks, np.arange(blocks.size, dtype=np.int64) * repeats // blocks.size
 
 
 # ---- cube -------------------------------------------------------------------------------------------------
