@@ -3,6 +3,10 @@
 The data is cut into blocks of 32 bytes, and the blocks into shares that differ by one block at most. The sizes are
 chosen for the ways in which that can come out: shares of whole tiles, shares with a shifted last tile, one share that
 is smaller or larger than the others, shares below a tile, cores without work, data that ends inside a block.
+
+Tiles of 64 elements show the structure, not the speed: with one buffer each tile waits for all of its latencies, with
+two for half of them. The ``bulk`` cases are the fast ones, bound by DDR: large tiles, more buffers, and vsinh in
+place of the three instructions of ``bulk-steps``.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ TOTALS = {
     "8x64": 8 * 64,
 }
 SPECIALS = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -6e-8, 6.1e-5, 1e-3, -1e-3, 8.0, -8.0], np.float16)
+# Elements of a tile that come closest to the bandwidth of DDR; smaller ones pay more latency, larger ones end later.
+BULK_TILE = {"tw1": 4096, "tw2": 5120}
 # Two rounded terms and a rounded sum: twice 2^-11 of the value, or one step of the subnormal numbers.
 RTOL, ATOL = 2 * 2.0**-11 + 1e-5, 2.0**-24
 
@@ -72,5 +78,14 @@ CASES = [
         for chip_name in ("tw1", "tw2")
         for size, total in TOTALS.items()
         for double in (1, 0)
+    ),
+    *(
+        _case(f"{size}-{name}", chip_name, total, **options)
+        for chip_name in ("tw1", "tw2")
+        for size, total, name, options in (
+            ("96x2048", 96 * 2048, "bulk-steps", {"TILE": 2048, "BUFFERS": 3}),
+            ("96x2048", 96 * 2048, "bulk", {"TILE": 2048, "BUFFERS": 4, "NATIVE": 1}),
+            ("2048x2048", 2048 * 2048, "bulk", {"TILE": BULK_TILE[chip_name], "BUFFERS": 4, "NATIVE": 1}),
+        )
     ),
 ]
