@@ -34,15 +34,24 @@ def run(args: argparse.Namespace) -> int:
     verify(program, chip)
     summary = f"{len(program.instrs)} instructions for {chip.name}"
     if args.check:
-        print(f"{args.file}: no errors, {summary}")
+        print(f"{_shown(args.file)}: no errors, {summary}")
         return 0
 
     from compiler.artifact import write_program
 
     output = Path(args.output) if args.output is not None else Path(args.file).with_suffix(".twm")
+    if output.exists() and output.samefile(args.file):
+        raise UsageError(
+            Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
+        )
     write_program(output, program, chip)
-    print(f"{output}: {summary}, {output.stat().st_size} bytes")
+    print(f"{_shown(output)}: {summary}, {output.stat().st_size} bytes")
     return 0
+
+
+def _shown(path: object) -> str:
+    """A path for standard output, which may refuse bytes that are no text."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def parse_defines(words: list[str]) -> dict[str, int]:

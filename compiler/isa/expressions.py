@@ -74,7 +74,7 @@ class Scope:
             if name in self.defines:
                 self.used_defines.add(name)
                 return self.defines[name]
-            hint = did_you_mean(name, self.symbols, "a name must be declared on an earlier line")
+            hint = did_you_mean(name, self.symbols, "declare it on an earlier line, or give it with -D")
             fail("TW1210", f"nothing is called `{name}` here", token, hint)
         if symbol.kind in ("register", "label"):
             fail("TW1221", f"`{name}` is a {symbol.kind}; this must be a constant", token)

@@ -54,6 +54,13 @@ def test_check_writes_nothing(source: Path, capsys: pytest.CaptureFixture[str]) 
     assert not source.with_suffix(".twm").exists()
 
 
+def test_the_source_is_never_overwritten(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    misnamed = source.rename(source.with_suffix(".twm"))
+    assert main(["asm", str(misnamed), "--chip", "tiny"]) == 2
+    assert "would be overwritten" in capsys.readouterr().err
+    assert misnamed.read_text(encoding="utf-8") == SOURCE
+
+
 def test_the_program_names_its_chip(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["asm", str(source), "--check"]) == 2
     assert "does not say for which chip it is" in capsys.readouterr().err

@@ -373,7 +373,8 @@ MISTAKES = [
     ("fmov x1, x2 + 1", "1:13 TW1206 [+] expected the end of the line, found `+`"),
     ("smov x1, 1.5", "1:10 TW1212 [1.5] `1.5` is not an integer, which this must be"),
     # names
-    ("smov x1, size", "1:10 TW1210 [size] nothing is called `size` here (a name must be declared on an earlier line)"),
+    ("smov x1, size", "1:10 TW1210 [size] nothing is called `size` here (declare it on an earlier line, or give it with"
+     " -D)"),
     (".equ size 1\nsmov x1, sizes", "2:10 TW1210 [sizes] nothing is called `sizes` here (did you mean `size`?)"),
     (".equ a 1\n.buffer a ub 4", "2:9 TW1211 [a] `a` is defined twice; first on line 1"),
     ("a:\na: halt", "2:1 TW1211 [a] `a` is defined twice; first on line 1"),
