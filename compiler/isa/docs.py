@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 from compiler.isa import layout
-from compiler.isa.assembler import operand_syntax
 from compiler.isa.declarations import DIRECTIVES, default_alignment
 from compiler.isa.dtypes import ALIGNMENT_BYTES, DTYPES, INTERLOCKED, Queue
 from compiler.isa.encoding import HEADER_FIELDS, allowed
 from compiler.isa.expansion import MAX_EXPANDED_LINES, MAX_NESTING
 from compiler.isa.expressions import FUNCTIONS
 from compiler.isa.model import OFFSET_MAX, OFFSET_MIN, REGISTERS, Dest, Float, Int, Operand, Row, Shape, Target, Tensor
+from compiler.isa.operands import operand_syntax
 from compiler.isa.table import CLASSES, rows
 
 _ROLES = {"r": "read", "w": "written", "rw": "read and written"}
