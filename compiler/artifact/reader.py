@@ -61,7 +61,11 @@ def read_program(source: str | os.PathLike[str] | bytes, *, allow_host: bool = F
     CorruptError where bytes do not fit their checksums or each other, IncompatibleError where they are for another
     build, InputError where the file cannot be read or holds host kernels that are not allowed.
     """
-    frame = read_frame(source)
+    return open_frame(read_frame(source), allow_host=allow_host)
+
+
+def open_frame(frame: Frame, *, allow_host: bool = False) -> Artifact:
+    """What an undamaged artifact means, if it is for this build."""
     with _naming(frame.file):
         if frame.header.flags & HAS_HOST and not allow_host:
             text = "the artifact holds host kernels, which are code for this machine"
