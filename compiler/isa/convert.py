@@ -1,4 +1,4 @@
-"""Between fp16 or bf16 and fp32, bit for bit as numpy does it but several times faster: most of an emulation is this."""
+"""Between fp16 or bf16 and fp32, bit for bit as numpy does it but several times faster."""
 
 from __future__ import annotations
 

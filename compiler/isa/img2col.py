@@ -65,7 +65,7 @@ def source_offset(args: Args) -> int:
     return int(box.c1 * args.c1_stride + box.row * args.w * args.dtype_of("@dtype").fractal_k)
 
 
-def img2col(args: Args, source: np.ndarray) -> np.ndarray:
+def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     """The touched box -> L0A: m rows from m_start and k columns from k_start of the im2col matrix."""
     box, (_, wo) = touched(args), output_shape(args)
     block = args.k_start // source.shape[-1] + np.arange(ceil_div(args.k, source.shape[-1]))[:, None]

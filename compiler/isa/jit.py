@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
+from numba.core import config
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
 
 @lru_cache(maxsize=1)
@@ -36,13 +37,18 @@ def _cache_dir() -> Path | None:
 
 
 def kernel(function: Function) -> Function:
-    """Compile for speed: no exceptions on division, no global lock, cached between processes."""
+    """Compile for speed: no exceptions on division, no global lock, cached between processes.
+
+    Every array that crosses a call counts its references, some 5 ns each: kernels that do little per instruction are
+    one long function for that reason.
+    """
     directory = _cache_dir()
-    previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory or "")
+    previous = config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(directory or "")  # type: ignore[attr-defined]
     try:
         compiled: Function = numba.njit(cache=directory is not None, error_model="numpy", nogil=True)(function)
     finally:
-        numba.config.CACHE_DIR = previous
+        config.CACHE_DIR = previous  # type: ignore[attr-defined]
     return compiled
 
 

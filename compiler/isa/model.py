@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from math import prod
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,7 +27,8 @@ IMMEDIATE_MIN, IMMEDIATE_MAX = -(2**31), 2**31 - 1
 OFFSET_MIN, OFFSET_MAX = -(2**26), 2**26 - 1
 
 
-class Reg(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reg:
     """A scalar register used as a value, plus a constant offset."""
 
     index: int
@@ -281,6 +282,13 @@ class Row:
     def tensor_index(self) -> dict[str, int]:
         return {t.name: i for i, t in enumerate(self.tensors)}
 
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The semantics of a row that must have some."""
+        if self.semantics is None:
+            raise TypeError(f"{self.mnemonic} has no semantics")
+        return self.semantics
+
     def rank(self, mods: tuple[str, ...]) -> int:
         for modifier, choice in zip(self.modifiers, mods, strict=True):
             if modifier.name == "rank":
@@ -297,7 +305,7 @@ class Row:
         return Queue[names[self.queue[1:]].upper()]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _slots(row: Row, rank: int) -> tuple[Slot, ...]:
     return tuple(slot for operand in row.operands for slot in operand.slots(rank))
 

@@ -78,7 +78,7 @@ def lay_out(program: Program, chip: Chip) -> Code:
         at = 0
         for slot, value in zip(row.slots(instr.mods), instr.values, strict=True):
             if slot.kind == "dest":
-                destination[pc] = value
+                destination[pc] = value if isinstance(value, int) else 0
                 if kind[pc] != SLD:
                     continue
             elif slot.kind == "target":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +30,18 @@ MAX_STEPS = 200_000_000
 # ---- the table's scalar functions, compiled into one dispatcher per kind ----------------------------------
 
 
-def _dispatcher(kind: str) -> Callable[..., object]:
+def _dispatcher(kind: str) -> Callable[..., Any]:
     """``f(opcode, a, b, c)`` over all rows of a kind: the table's own functions behind a chain of comparisons."""
-    rest: Callable[..., object] | None = None
+    rest: Callable[..., Any] | None = None
     for row in table.rows():
         if row.kind == kind:
-            rest = _link(row.opcode, inlined(row.semantics), rest)
+            rest = _link(row.opcode, inlined(row.function), rest)
     if rest is None:
         raise ValueError(f"no rows of kind {kind}")
     return rest
 
 
-def _link(code: int, function: Callable[..., object], rest: Callable[..., object] | None) -> Callable[..., object]:
+def _link(code: int, function: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
     if rest is None:
         return function if code < 0 else inlined(lambda opcode, a, b, c: function(a, b, c))
 
@@ -58,15 +59,15 @@ _fcmp = _dispatcher("fcmp")
 _itof = _dispatcher("itof")
 
 
-def _branch_dispatcher() -> Callable[..., object]:
-    rest = inlined(lambda opcode, a, b: True)
+def _branch_dispatcher() -> Callable[..., Any]:
+    rest: Callable[..., Any] = inlined(lambda opcode, a, b: True)
     for row in table.rows():
         if row.kind == "branch" and row.mnemonic != "jmp":
-            rest = _branch_link(row.opcode, inlined(row.semantics), rest)
+            rest = _branch_link(row.opcode, inlined(row.function), rest)
     return rest
 
 
-def _branch_link(code: int, function: Callable[..., object], rest: Callable[..., object]) -> Callable[..., object]:
+def _branch_link(code: int, function: Callable[..., Any], rest: Callable[..., Any]) -> Callable[..., Any]:
     def dispatch(opcode, a, b):  # type: ignore[no-untyped-def]
         if opcode == code:
             return function(a, b)
@@ -128,7 +129,7 @@ def _rehash(classes, slots, class_pc, class_values, hashed):  # type: ignore[no-
 
 
 @kernel
-def _run(  # type: ignore[no-untyped-def]
+def _run(  # type: ignore[no-untyped-def]  # noqa: C901
     kind, operation, slots, register, immediate, key_mask, addresses, address_slot, destination, target,
     cycles, system, tiling, system_values, branch_cycles, regs, state, loops, stream_class, stream_gap, stream_address,
     class_pc, class_values, class_last, hashed, max_steps,
@@ -297,7 +298,8 @@ class Stream:
 
     @property
     def pc(self) -> np.ndarray:
-        return self.class_pc[self.klass]
+        of_each: np.ndarray = self.class_pc[self.klass]
+        return of_each
 
     def core_of(self, index: int) -> int:
         return int(np.searchsorted(self.core_start, index, side="right")) - 1

@@ -65,11 +65,8 @@ def _plan(args: Args) -> _Plan | None:
         offset = view.address - getattr(args, tensor.name)
         strides = tuple(s * view.dtype.itemsize for s in view.strides)
         reads, writes = "r" in view.role, "w" in view.role
-        operands.append(
-            _Operand(
-                view.memory, index, offset, view.shape, strides, view.extent_bytes, view.dtype.numpy, reads, writes
-            )  # fmt: skip
-        )
+        extent, dtype = view.extent_bytes, view.dtype.numpy
+        operands.append(_Operand(view.memory, index, offset, view.shape, strides, extent, dtype, reads, writes))
     in_cube = any(o.memory in CUBE_MEMORIES for o in operands)
     return _Plan(args, row.semantics, row.raw, tuple(operands), in_cube, row.kind == "sld")
 

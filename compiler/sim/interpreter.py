@@ -130,7 +130,7 @@ class _Core:
 
     def _alu(self, instr: Instr) -> bool:
         a, b, c = self._sources(instr)
-        return self._result(instr, int(instr.row.semantics(a, b, c)))  # type: ignore[misc]
+        return self._result(instr, int(instr.row.function(a, b, c)))
 
     def _falu(self, instr: Instr) -> bool:
         return self._result(instr, _bits(self._float_function(instr)))
@@ -140,12 +140,12 @@ class _Core:
 
     def _itof(self, instr: Instr) -> bool:
         a, b, c = self._sources(instr)
-        return self._result(instr, _bits(instr.row.semantics(a, b, c)))  # type: ignore[misc]
+        return self._result(instr, _bits(instr.row.function(a, b, c)))
 
     def _branch(self, instr: Instr) -> bool:
         a, b, _ = self._sources(instr)
-        if instr.row.semantics(a, b):  # type: ignore[misc]
-            self.pc += int(instr.values[-1])
+        if instr.row.function(a, b):
+            self.pc += self._value(instr.values[-1])
             while self.loops and not self.loops[-1][0] <= self.pc <= self.loops[-1][1]:
                 self.loops.pop()
         else:
@@ -153,7 +153,11 @@ class _Core:
         return True
 
     def _loop(self, instr: Instr) -> bool:
-        register, trips, end = int(instr.values[0]), self._value(instr.values[1]), self.pc + int(instr.values[2])
+        register, trips, end = (
+            self._value(instr.values[0]),
+            self._value(instr.values[1]),
+            self.pc + self._value(instr.values[2]),
+        )
         if trips <= 0:
             self.pc = end
             return True
@@ -200,7 +204,7 @@ class _Core:
 
     def _sld(self, instr: Instr) -> bool:
         args = self._checked(instr)
-        value = args.row.semantics(
+        value = args.row.function(
             args, array_at(self.machine.memories.of(self.number)[args.views[0].memory], args.views[0])
         )
         self.loaded.append(int(value))
@@ -241,10 +245,10 @@ class _Core:
     def _float_function(self, instr: Instr) -> Any:
         a, b, c = (np.uint32(v & 0xFFFFFFFF).view(np.float32) for v in self._sources(instr))
         with np.errstate(all="ignore"):
-            return instr.row.semantics(a, b, c)  # type: ignore[misc]
+            return instr.row.function(a, b, c)
 
     def _result(self, instr: Instr, value: int) -> bool:
-        self._write(int(instr.values[0]), value)
+        self._write(self._value(instr.values[0]), value)
         self.pc += 1
         return True
 

@@ -54,8 +54,8 @@ class Memories:
     def _check_size(self, cores: int) -> None:
         for name in SHARED_MEMORIES:
             if self._span(name) > self.chip.memory_bytes(name):
-                text = f"the {name} buffers need {self._span(name)} bytes; {self.chip.name} has {self.chip.memory_bytes(name)}"
-                raise CapacityError(Problem("TW1330", text))
+                has = f"{self.chip.name} has {self.chip.memory_bytes(name)}"
+                raise CapacityError(Problem("TW1330", f"the {name} buffers need {self._span(name)} bytes; {has}"))
         local = sum(self.chip.memory_bytes(name) for name in ("l1", "l0a", "l0b", "l0c", "ub", "bt", "fb"))
         total = self._span("ddr") + self._span("llb") * self.chip.clusters + local * cores
         if total > MAX_HOST_BYTES:

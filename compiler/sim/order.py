@@ -191,7 +191,7 @@ def _touch(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _check(  # type: ignore[no-untyped-def]
+def _check(  # type: ignore[no-untyped-def]  # noqa: C901
     order, klass, address, core_of, pc, queue, kind, argument, interlocked, footprint_start, footprints, regions,
     region_start, region_count, writer, written, reader, local_slot, shared_slot, local_readers, shared_readers,
     events, cross_ids, cross_max, cluster_of, clusters, epoch, scalar_before, epoch_base, snapshots, cross_index,
@@ -358,7 +358,7 @@ def _usage(klass, address, core_of, queue, footprint_start, footprints, spans, s
 
 @kernel
 def _epochs(klass, core_start, queue, kind, epoch, scalar_before):  # type: ignore[no-untyped-def]
-    """For each dynamic instruction: how many scalar-unit waits, and scalar-unit instructions, were dispatched before."""
+    """Per dynamic instruction: how many waits and instructions of the scalar unit were dispatched before it."""
     for c in range(len(core_start) - 1):
         waits, scalars = 0, 0
         for i in range(core_start[c], core_start[c + 1]):

@@ -120,7 +120,7 @@ def _share(flows, rate, cap, uses, limit, bit, cluster, cluster_of_flow, shared_
 
 
 @kernel
-def _simulate(  # type: ignore[no-untyped-def]
+def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
     klass, gap, core_start, tail_gap, queue, kind, cycles, latency, argument, rate, line_bytes, shares, interlocked,
     depth, issue_cycles, events, cross_ids, cross_max, cluster_of, clusters, ddr_limit, llb_limit, seed, longest_delay,
     start, end, complete, order, busy, stalled, core_state, heads,
@@ -451,8 +451,9 @@ def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, 
         stream.klass, stream.gap, stream.core_start, stream.tail_gap, classes.queue, classes.kind, classes.cycles,
         classes.latency, classes.argument, classes.rate, classes.line_bytes, classes.shares, interlocked,
         chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
-        stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle, chip.bandwidth.llb_bytes_per_kilocycle,
-        seed, longest_delay, start, end, complete, order, busy, stalled, state, heads,
+        stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle,
+        chip.bandwidth.llb_bytes_per_kilocycle, seed, longest_delay, start, end, complete, order, busy, stalled, state,
+        heads,
     )  # fmt: skip
     return Schedule(
         int(outcome), int(fault), int(cycles), start, end, complete, order, busy, stalled,

@@ -31,13 +31,16 @@ def _loaded(args: Args, value: np.ndarray) -> int:
     return int(value)
 
 
-def _stored(args: Args) -> np.ndarray:
+def _stored(args: Args) -> Any:
     if args.dtype_of("@dtype").is_float:
         return np.uint32(args.value & 0xFFFFFFFF).view(np.float32)
     return np.int64(args.value).astype(args.dtype_of("@dtype").numpy)
 
 
-_SCALAR = {"memory": "@memory", "extents": lambda args: (), "strides": "dense"}
+def _element(name: str, role: str) -> Tensor:
+    return Tensor(name, role, "@memory", extents=lambda args: (), strides="dense")
+
+
 _WHERE = (
     Modifier("memory", ("ub", "llb", "ddr")),
     dtype_modifier("int8", "uint8", "int16", "int32", "int64", "fp16", "bf16", "fp32"),
@@ -77,7 +80,7 @@ ROWS = [
         "sld",
         Queue.S,
         "d = one element of memory; floats arrive as fp32 bits",
-        (Dest("d"), Tensor("a", "r", **_SCALAR)),
+        (Dest("d"), _element("a", "r")),
         _WHERE,
         semantics=_loaded,
         timing=_scalar_access_timing,
@@ -88,7 +91,7 @@ ROWS = [
         "sst",
         Queue.S,
         "one element of memory = value; floats are given as fp32 bits",
-        (Tensor("dst", "w", **_SCALAR), Int("value")),
+        (_element("dst", "w"), Int("value")),
         _WHERE,
         semantics=_stored,
         timing=_scalar_access_timing,

@@ -22,7 +22,7 @@ def queues_differ(args: Args) -> bool:
 
 def event_exists(args: Args) -> bool:
     """the event id must be below the chip's event_ids"""
-    return 0 <= args.id < args.chip.event_ids
+    return bool(args.id < args.chip.event_ids)
 
 
 def cross_flag_exists(args: Args) -> bool:
