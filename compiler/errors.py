@@ -68,6 +68,10 @@ class TilewrightError(Exception):
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)
         super().__init__("\n".join(problem.render() for problem in self.problems))
 
+    def __reduce__(self) -> tuple[type[TilewrightError], tuple[list[Problem]]]:
+        """Exceptions pickle their message; this one crosses to another process with its problems."""
+        return type(self), (self.problems,)
+
 
 class UsageError(TilewrightError):
     exit_code = 2
