@@ -29,6 +29,9 @@ _KIND = {
 }
 QUEUES = len(Queue)
 READ, WRITE = 1, 2
+# Elements of one operand in DDR or LLB, repeated ones included; on chip it is the bytes of the memory. This bounds
+# what rules, costs and semantics may be asked to work on.
+MAX_ELEMENTS = 1 << 28
 OUTER_LOOPS = 5
 
 
@@ -99,6 +102,9 @@ def illegal(instr: Instr, slots: tuple[Slot, ...], args: Args, values: np.ndarra
     for tensor, view in zip(instr.row.tensors, args.views, strict=True):
         multiple = alignment_bytes(tensor, args)
         address = getattr(args, tensor.name)
+        limit = MAX_ELEMENTS if view.memory in SHARED_MEMORIES else args.chip.memory_bytes(view.memory)
+        if view.size > limit:
+            found.append(f"{tensor.name} counts {view.size} elements; an operand in {view.memory} has at most {limit}")
         if address % multiple:
             found.append(f"{tensor.name} is at {view.memory} address {address}; it must be a multiple of {multiple}")
     return found or [str(rule.__doc__) for rule in instr.row.rules if not rule(args)]

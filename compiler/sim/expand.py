@@ -233,6 +233,11 @@ def _run(  # type: ignore[no-untyped-def]  # noqa: C901
             trips = immediate[pc, 0] + regs[register[pc, 0]]
             if trips <= 0:
                 pc = target[pc]
+            elif target[pc] <= pc + 1:
+                # Nothing to repeat: only the last count is left.
+                if destination[pc] != 0:
+                    regs[destination[pc]] = trips - 1
+                pc = target[pc]
             elif sp >= LOOP_DEPTH:
                 status = LOOPS_TOO_DEEP
             else:

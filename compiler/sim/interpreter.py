@@ -158,7 +158,9 @@ class _Core:
             self._value(instr.values[1]),
             self.pc + self._value(instr.values[2]),
         )
-        if trips <= 0:
+        if trips <= 0 or end <= self.pc + 1:
+            if trips > 0:
+                self._write(register, trips - 1)
             self.pc = end
             return True
         if len(self.loops) >= LOOP_DEPTH:

@@ -1,0 +1,1 @@
+"""The instruction set: one table, and everything that is derived from it."""

@@ -1,0 +1,1 @@
+"""The emulated chip: a reference interpreter and a pipeline simulator over the same table."""
