@@ -47,5 +47,5 @@ CASES = [
         atol=2e-5,
         macs=CHANNELS * CHANNELS * 9 * SIZE * SIZE,
     )
-    for chip in ("tw2",)
+    for chip in ("tw1", "tw2")
 ]
