@@ -415,7 +415,8 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
             flow_rate[f] = flow_cap[f]
         _share(flows, flow_rate, flow_cap, flow_uses, ddr_limit, 1, 0, flow_cluster, True)
         for each in range(clusters):
-            _share(flows, flow_rate, flow_cap, flow_uses, llb_limit, 2, each, flow_cluster, False)
+            # What DDR leaves to a flow is all that it takes of LLB.
+            _share(flows, flow_rate, flow_rate, flow_uses, llb_limit, 2, each, flow_cluster, False)
     # ---- all queues are empty, or nobody can go on
     outcome = FINISHED
     total = np.int64(0)
