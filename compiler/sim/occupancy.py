@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_PIECES = 4096  # borders beyond this are rounded to a grid
 MAX_TOUCHES = 1 << 24  # (access, piece) pairs that are looked at; beyond, the grid gets coarser
+MAX_ACCESSES = 1 << 25  # of one core; a run with more is not followed
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class _Accesses:
 
 
 def occupancies(run: Run) -> list[Occupancy]:
-    """Every memory that the run touched, the shared ones first."""
+    """Every memory that the run touched, the shared ones first; nothing for a run that is too long to follow."""
+    if max(_access_count(run, core) for core in range(run.stream.cores)) > MAX_ACCESSES:
+        return []
     found: list[Occupancy] = []
     shared: dict[tuple[int, int], list[_Accesses]] = {}
     for core in range(run.stream.cores):
@@ -88,6 +91,11 @@ def occupancies(run: Run) -> list[Occupancy]:
     return joined + found
 
 
+def _access_count(run: Run, core: int) -> int:
+    first, last = int(run.stream.core_start[core]), int(run.stream.core_start[core + 1])
+    return int(np.diff(run.classes.footprint_start)[run.stream.klass[first:last]].sum())
+
+
 def _accesses(run: Run, core: int) -> _Accesses:
     stream, classes, schedule = run.stream, run.classes, run.schedule
     first, last = int(stream.core_start[core]), int(stream.core_start[core + 1])
@@ -95,9 +103,10 @@ def _accesses(run: Run, core: int) -> _Accesses:
     counts = np.diff(classes.footprint_start)[klass]
     index = np.repeat(np.arange(first, last), counts)
     within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    prints = classes.footprints[classes.footprint_start[stream.klass[index]] + within]
-    low = stream.address[index, prints[:, 0]] + prints[:, 3]
-    return _Accesses(prints[:, 1], prints[:, 2], low, low + prints[:, 4], schedule.start[index], schedule.end[index])
+    at = classes.footprint_start[stream.klass[index]] + within
+    slot, memory, access, offset, extent = (classes.footprints[:, column][at] for column in range(5))
+    low = stream.address[index, slot] + offset
+    return _Accesses(memory, access, low, low + extent, schedule.start[index], schedule.end[index])
 
 
 def _joined(parts: list[_Accesses]) -> _Accesses:
