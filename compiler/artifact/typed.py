@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 MAX_TEXT_CHARS = 4096
+_SHOWN_CHARS = 68  # a sha256 in quotes fits
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -76,4 +77,4 @@ def shown(value: object) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "an array"
     written = ascii(value) if isinstance(value, str) else str(value)
-    return written if len(written) <= 60 else f"{written[:56]}..."
+    return written if len(written) <= _SHOWN_CHARS else f"{written[: _SHOWN_CHARS - 3]}..."
