@@ -36,4 +36,6 @@ def _case(chip: str, m: int, k: int, n: int) -> Case:
     )
 
 
-CASES = [_case("tw2", 1024, 1024, 1024), _case("tw2", 1000, 777, 1000)]
+CASES = [
+    _case(chip, *size) for chip in ("tw1", "tw2") for size in [(1024, 1024, 1024), (1000, 777, 1000)]
+]
