@@ -126,7 +126,7 @@ def _first_unwritten(low, high, first, last, segment):  # type: ignore[no-untype
     for block in range(last - first + 1):
         need = FULL
         if block == 0:
-            need = need << np.uint32(low & 31)
+            need = FULL << np.uint32(low & 31) & FULL
         if block == last - first:
             need = need & (FULL >> np.uint32(31 - ((high - 1) & 31)))
         if segment[block] & need != need:
@@ -380,8 +380,9 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
     waits = [int(epoch[a:b].max(initial=0)) + 2 for a, b in zip(stream.core_start, stream.core_start[1:], strict=False)]
     epoch_base = np.concatenate([[0], np.cumsum(waits)]).astype(np.int64)
     shadow = _Shadow(stream, classes, program, chip, core_of)
-    _limit(int(epoch_base[-1]) * cores * Q * 4 + shadow.bytes)
     cross_index, pairs = _cross_pairs(stream, classes, chip, core_of)
+    clocks = int(epoch_base[-1]) + cores * Q + cores * Q * Q * chip.event_ids + pairs * (chip.cross_flag_max + 1)
+    _limit(clocks * cores * Q * 4 + shadow.bytes)
     records = np.zeros((MAX_RECORDS, 7), np.int64)
     found = _check(
         schedule.order[schedule.order >= 0], stream.klass, stream.address, core_of, stream.pc,
