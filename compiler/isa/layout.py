@@ -62,10 +62,10 @@ def _moved(blocks: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 class Laid:
-    """A matrix on its way into a cube memory: the blocks of its layout are made only if somebody looks at them.
+    """A matrix in the layout of some memory, whose blocks are made only if somebody looks at them.
 
     The functions below take one wherever they take blocks, and then give back the matrix itself, so an engine that
-    keeps what it was handed saves two changes of layout per product.
+    keeps what it was handed saves every change of layout between DDR and the cube.
     """
 
     __slots__ = ("_form", "k0", "matrix")
@@ -73,11 +73,19 @@ class Laid:
     def __init__(self, matrix: np.ndarray, form: Callable[[np.ndarray, int], np.ndarray], k0: int) -> None:
         self.matrix, self._form, self.k0 = matrix, form, k0
 
+    @property
+    def rows(self) -> int:
+        return int(self.matrix.shape[0])
+
     def blocks(self) -> np.ndarray:
         return self._form(self.matrix, self.k0)
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.blocks(), dtype)
+
+    def part(self, row: int, rows: int, column: int, columns: int) -> Laid:
+        """These rows and columns, in the same layout; shares the matrix."""
+        return Laid(self.matrix[row : row + rows, column : column + columns], self._form, self.k0)
 
 
 Blocks = np.ndarray | Laid
@@ -86,17 +94,29 @@ Blocks = np.ndarray | Laid
 # ---- ND and NZ ------------------------------------------------------------------------------------------------
 
 
-def nd_to_nz(matrix: np.ndarray, k0: int) -> np.ndarray:
+def nd_to_nz(matrix: np.ndarray, k0: int) -> Laid:
     """R x C -> [ceil(C / k0)][R][k0], zeros behind the last column."""
+    return Laid(matrix, _nz_blocks, k0)
+
+
+def _nz_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     rows, cols = matrix.shape
     blocks = ceil_div(cols, k0)
     return padded(matrix, rows, blocks * k0).reshape(rows, blocks, k0).transpose(1, 0, 2)
 
 
-def nz_to_nd(blocks: np.ndarray, cols: int) -> np.ndarray:
+def nz_to_nd(blocks: Blocks, cols: int) -> np.ndarray:
     """[ceil(C / k0)][R][k0] -> R x C."""
+    if isinstance(blocks, Laid):
+        if cols <= blocks.matrix.shape[1]:
+            return blocks.matrix[:, :cols]
+        blocks = blocks.blocks()
     count, rows, k0 = blocks.shape
     return _moved(blocks, (1, 0)).reshape(rows, count * k0)[:, :cols]
+
+
+def _k0(blocks: Blocks) -> int:
+    return blocks.k0 if isinstance(blocks, Laid) else int(blocks.shape[-1])
 
 
 def chw_to_feature_map(image: np.ndarray, c0: int) -> np.ndarray:
@@ -119,9 +139,9 @@ def _l0a_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     return padded(matrix, m1 * FRACTAL, k1 * k0).reshape(m1, FRACTAL, k1, k0).transpose(0, 2, 1, 3)
 
 
-def nz_to_l0a(blocks: np.ndarray, k: int) -> Laid:
+def nz_to_l0a(blocks: Blocks, k: int) -> Laid:
     """NZ of A (m x k) -> L0A."""
-    return matrix_to_l0a(nz_to_nd(blocks, k), blocks.shape[-1])
+    return matrix_to_l0a(nz_to_nd(blocks, k), _k0(blocks))
 
 
 def l0a_to_matrix(blocks: Blocks, m: int, k: int) -> np.ndarray:
@@ -143,9 +163,9 @@ def _l0b_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     return padded(matrix, k1 * k0, n1 * FRACTAL).reshape(k1, k0, n1, FRACTAL).transpose(0, 2, 3, 1)
 
 
-def nz_to_l0b(blocks: np.ndarray, k: int) -> Laid:
+def nz_to_l0b(blocks: Blocks, k: int) -> Laid:
     """NZ of the transpose of B (n x k) -> L0B."""
-    return matrix_to_l0b(nz_to_nd(blocks, k).T, blocks.shape[-1])
+    return matrix_to_l0b(nz_to_nd(blocks, k).T, _k0(blocks))
 
 
 def l0b_to_matrix(blocks: Blocks, k: int, n: int) -> np.ndarray:
@@ -168,10 +188,73 @@ def _l0c_blocks(matrix: np.ndarray, width: int) -> np.ndarray:
     return padded(matrix, m16, n1 * width).reshape(m16, n1, width).transpose(1, 0, 2)
 
 
+class Sum(Laid):
+    """A result in L0C: matrix products that are formed, one after the other, when the result is first looked at.
+
+    Until then an engine may gather the sums of several cores, which have nothing to do with each other.
+    """
+
+    __slots__ = ("_a", "_b", "_before", "_value", "continued", "shape", "when_wanted")
+
+    def __init__(self, a: np.ndarray, b: np.ndarray, before: Sum | np.ndarray | None) -> None:
+        self._form, self.k0 = _l0c_blocks, FRACTAL
+        self.shape = (a.shape[0], b.shape[1])
+        self._a, self._b, self._before = a, b, before
+        self._value: np.ndarray | None = None
+        self.continued = False
+        if isinstance(before, Sum):
+            before.continued = True
+        self.when_wanted: Callable[[Sum], None] | None = None
+
+    @property
+    def rows(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def formed(self) -> bool:
+        return self._value is not None
+
+    @property
+    def matrix(self) -> np.ndarray:  # type: ignore[override]
+        if self._value is None and self.when_wanted is not None:
+            self.when_wanted(self)
+        return self.form()
+
+    def form(self) -> np.ndarray:
+        """Add the products up, in program order."""
+        if self._value is None:
+            chain: list[Sum] = []
+            link: Sum | np.ndarray | None = self
+            while isinstance(link, Sum) and link._value is None:
+                chain.append(link)
+                link = link._before
+            total = link._value if isinstance(link, Sum) else link
+            for each in reversed(chain):
+                product = cube_product(each._a, each._b)
+                total = product if total is None else np.add(total, product, out=product)
+            self._value, self._before = total, None
+            del self._a, self._b
+        if self._value is None:
+            raise TypeError("a sum has at least one product")
+        return self._value
+
+
+def product_in_l0c(c: Blocks | None, a: Blocks, b: Blocks, m: int, n: int, k: int) -> Sum:
+    """C + A B, or A B where there is no C. Formed at once unless all operands are kept matrices, which never change."""
+    before: Sum | np.ndarray | None = None
+    if c is not None:
+        before = c if isinstance(c, Sum) and c.shape == (m, n) else l0c_to_matrix(c, m, n)
+    total = Sum(l0a_to_matrix(a, m, k), l0b_to_matrix(b, k, n), before)
+    if any(isinstance(each, np.ndarray) for each in (a, b, c)):
+        total.form()
+    return total
+
+
 def l0c_to_matrix(blocks: Blocks, m: int, n: int) -> np.ndarray:
     if isinstance(blocks, Laid):
-        if m <= blocks.matrix.shape[0] and n <= blocks.matrix.shape[1]:
-            return blocks.matrix[:m, :n]
+        matrix = blocks.matrix
+        if m <= matrix.shape[0] and n <= matrix.shape[1]:
+            return matrix[:m, :n]
         blocks = blocks.blocks()
     n1, rows, _ = blocks.shape
     return blocks.transpose(1, 0, 2).reshape(rows, n1 * FRACTAL)[:m, :n]
@@ -191,7 +274,8 @@ def constant(value: float, dtype: np.dtype) -> np.ndarray:
 def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A (m x k) times B (k x n): floats in fp32, int8 exactly into int32. The one product of both engines.
 
-    Both factors go to BLAS row by row, whatever layout they came from, so that equal operands give equal bits.
+    The bits of a BLAS product do not depend on how its factors lie in memory, but for a single row or column, which
+    numpy hands to other routines: those always go there densely, row by row.
     Each integer sum is exact in the float type it is formed in: every product is at most 2**14, so fp32 holds
     k < 2**10 of them and fp64 any k the cube takes.
     """
@@ -199,5 +283,8 @@ def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         exact = np.float32 if a.shape[-1] < 1 << 10 else np.float64
         sums: np.ndarray = np.matmul(a.astype(exact), b.astype(exact))
         return sums.astype(np.int32)
-    product: np.ndarray = np.matmul(np.ascontiguousarray(to_fp32(a)), np.ascontiguousarray(to_fp32(b)))
+    a, b = to_fp32(a), to_fp32(b)
+    if a.shape[0] == 1 or b.shape[1] == 1:
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    product: np.ndarray = np.matmul(a, b)
     return product

@@ -68,7 +68,6 @@ class ClassTable:
     footprint_start: np.ndarray
     footprints: np.ndarray  # columns: address index, memory, access, start, extent, run, then (count, stride) x 5
     footprint_class: np.ndarray
-    cross_ids: int  # the chip's, to take cross-core arguments apart
 
 
 def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
@@ -167,7 +166,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
     return ClassTable(
         bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
         integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
-        np.array(starts, np.int64), table, np.array(owner, np.int64), chip.cross_flag_ids,
+        np.array(starts, np.int64), table, np.array(owner, np.int64),
     )  # fmt: skip
 
 
@@ -197,15 +196,15 @@ def _first_out_of_bounds(klass, address, footprint_start, footprints, capacity, 
     for i in range(len(klass)):
         for f in range(footprint_start[klass[i]], footprint_start[klass[i] + 1]):
             low = address[i, footprints[f, 0]] + footprints[f, 3]
-            high = low + footprints[f, 4]
+            extent = footprints[f, 4]  # not added to an address, which may be any int64
             memory = footprints[f, 1]
             if memory > 1:
-                if low < 0 or high > capacity[memory]:
+                if low < 0 or low > capacity[memory] - extent:
                     return i, f
                 continue
             inside = False
             for k in range(span_start.shape[1]):
-                if span_start[memory, k] <= low and high <= span_end[memory, k]:
+                if span_start[memory, k] <= low and low <= span_end[memory, k] - extent:
                     inside = True
                     break
             if not inside:

@@ -25,6 +25,8 @@ from compiler.target import Chip
 
 DONE, STREAM_FULL, CLASSES_FULL, STEP_LIMIT, NEEDS_VALUE, TRAPPED, BAD_TARGET, LOOPS_TOO_DEEP, BAD_TILING = range(9)
 MAX_STEPS = 200_000_000
+# What a run may hold: some 150 bytes for each dispatched instruction, some 2 KiB for each class.
+MAX_DISPATCHED, MAX_CLASSES = 1 << 25, 1 << 18
 
 
 # ---- the table's scalar functions, compiled into one dispatcher per kind ----------------------------------
@@ -384,9 +386,9 @@ class Expander:
                 self.max_steps,
             )  # fmt: skip
             self.classes = int(core.state[CLASSES])
-            if status == STREAM_FULL:
+            if status == STREAM_FULL and len(arrays.klass) < MAX_DISPATCHED:
                 arrays.grow_stream()
-            elif status == CLASSES_FULL:
+            elif status == CLASSES_FULL and len(arrays.class_pc) < MAX_CLASSES:
                 arrays.grow_classes(self.classes, code.slots)
             elif status in (DONE, NEEDS_VALUE):
                 return int(status)
@@ -399,6 +401,11 @@ class Expander:
         if status == STEP_LIMIT:
             hint = "an endless loop? raise the limit with --max-steps if not"
             return LimitError(Problem("TW1301", f"core {core.core} ran {self.max_steps} instructions", place, hint))
+        if status in (STREAM_FULL, CLASSES_FULL):
+            what = "are dispatched" if status == STREAM_FULL else "differ in what they cost"
+            limit = MAX_DISPATCHED if status == STREAM_FULL else MAX_CLASSES
+            text = f"more than {limit} instructions {what}; a run is held in memory as a whole"
+            return LimitError(Problem("TW1305", text, place, "run a smaller shape of the same program"))
         message = {
             TRAPPED: f"core {core.core} trapped with code {fault}",
             BAD_TARGET: f"core {core.core} ran past the program's end: instruction {pc} of {self.code.size}",

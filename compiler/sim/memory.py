@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
@@ -31,7 +32,8 @@ class Memories:
         for name, array in _checked(program, inputs or {}).items():
             buffer = next(b for b in program.buffers if b.name == name)
             for memory in [self.ddr] if buffer.memory == "ddr" else self.llb:
-                memory[buffer.offset : buffer.end] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                memory[buffer.offset : buffer.offset + content.size] = content
 
     def of(self, core: int) -> Mapping[str, np.ndarray]:
         """The memories as one core sees them, by name."""
@@ -42,8 +44,10 @@ class Memories:
         return {b.name: self.read(b) for b in self.program.buffers if b.role in ("output", "inout")}
 
     def read(self, buffer: Buffer) -> np.ndarray:
-        memory = self.ddr if buffer.memory == "ddr" else self.llb[0]
-        return memory[buffer.offset : buffer.end].view(DTYPES[buffer.dtype].numpy).reshape(buffer.shape).copy()
+        """A buffer's array, which may end before the buffer does."""
+        memory, dtype = self.ddr if buffer.memory == "ddr" else self.llb[0], DTYPES[buffer.dtype]
+        end = buffer.offset + prod(buffer.shape) * dtype.itemsize
+        return memory[buffer.offset : end].view(dtype.numpy).reshape(buffer.shape).copy()
 
     def _span(self, memory: str) -> int:
         return max((b.end for b in self.program.buffers if b.memory == memory), default=0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.errors import LimitError, Problem
 from compiler.isa.dtypes import INTERLOCKED, Queue
 from compiler.isa.jit import inlined, kernel
 from compiler.sim import classes as k
@@ -20,6 +21,7 @@ from compiler.sim.expand import Stream
 from compiler.target import Chip
 
 NEVER = np.int64(2**62)
+MAX_STATE_BYTES = 1 << 30  # of all queues and flags
 Q = len(Queue)
 S = int(Queue.S)
 # Reasons why a queue stood still, as columns of the result.
@@ -438,6 +440,14 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
     return outcome, -1, total
 
 
+def _check_size(cores: int, chip: Chip, cross_ids: int, cross_max: int) -> None:
+    flags, crossing = cores * Q * Q * chip.event_ids, cores * cores * cross_ids
+    needed = cores * Q * chip.queues.depth * 24 + flags * 9 + crossing * (8 + 8 * (cross_max + 1))
+    if needed > MAX_STATE_BYTES:
+        text = f"the queues and flags of {cores} cores need {needed >> 20} MiB; limit {MAX_STATE_BYTES >> 20} MiB"
+        raise LimitError(Problem("TW1322", text, hint="run on fewer cores, or on a chip with fewer cross-core flags"))
+
+
 def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, longest_delay: int = 4000) -> Schedule:
     """Time a stream. A seed above zero delays queues at random, to shake out what only timing keeps right."""
     cores, count = stream.cores, stream.size
@@ -448,10 +458,14 @@ def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, 
     state = np.zeros((cores, 6), np.int64)
     heads = np.full((cores, Q), -1, np.int64)
     interlocked = np.array([queue in INTERLOCKED for queue in Queue])
+    # Cross-core flags are there for every pair of cores: too many to allow for where no instruction uses one.
+    crossing = bool(np.isin(classes.kind, (k.CROSS_SET, k.CROSS_WAIT)).any())
+    cross_ids, cross_max = (chip.cross_flag_ids, chip.cross_flag_max) if crossing else (1, 0)
+    _check_size(cores, chip, cross_ids, cross_max)
     outcome, fault, cycles = _simulate(
         stream.klass, stream.gap, stream.core_start, stream.tail_gap, classes.queue, classes.kind, classes.cycles,
         classes.latency, classes.argument, classes.rate, classes.line_bytes, classes.shares, interlocked,
-        chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
+        chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, cross_ids, cross_max,
         stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle,
         chip.bandwidth.llb_bytes_per_kilocycle, seed, longest_delay, start, end, complete, order, busy, stalled, state,
         heads,

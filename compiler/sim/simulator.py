@@ -15,6 +15,7 @@ from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
 from compiler.sim.functional import Computation
 from compiler.sim.hazards import HazardReport
+from compiler.sim.interpreter import MAX_STEPS as INTERPRETED_STEPS
 from compiler.sim.interpreter import interpret
 from compiler.sim.memory import Memories
 from compiler.sim.pipeline import Schedule, schedule
@@ -31,7 +32,6 @@ class Run:
     classes: ClassTable
     schedule: Schedule
     hazards: list[Problem]
-    checked: bool  # whether hazards were looked for
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -45,12 +45,10 @@ class Run:
     def execute(self, inputs: Mapping[str, np.ndarray], *, workers: int | None = None) -> list[list[int]]:
         """Compute ``outputs`` from ``inputs``; any number of times. Returns what the scalar loads read.
 
-        Workers share the cores' work if the program is known to be race-free; the result does not depend on them.
+        The result does not depend on the number of workers.
         """
-        safe = self.checked and not self.hazards
         memories = Memories(self.program, self.chip, self.stream.cores, inputs)
-        count = (workers or min(8, os.cpu_count() or 1)) if safe else 1
-        loaded = self.computation.run(memories, count)
+        loaded = self.computation.run(memories, workers or min(8, os.cpu_count() or 1))
         self.outputs = memories.outputs()
         return loaded
 
@@ -80,7 +78,7 @@ def simulate(
     """
     loaded = None
     if inputs is not None and any(instr.row.kind == "sld" for instr in program.instrs):
-        loaded = interpret(program, chip, inputs).loaded
+        loaded = interpret(program, chip, inputs, max_steps=min(max_steps, INTERPRETED_STEPS)).loaded
     run = prepare(program, chip, hazards=hazards, seed=seed, loaded=loaded, max_steps=max_steps)
     if inputs is not None:
         read = run.execute(inputs, workers=workers)
@@ -109,4 +107,4 @@ def prepare(
     if stuck:
         raise HazardError(stuck)
     found = report.races() + report.leaks() if hazards else []
-    return Run(program, chip, stream, classes, timed, found, hazards)
+    return Run(program, chip, stream, classes, timed, found)

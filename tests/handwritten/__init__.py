@@ -19,7 +19,6 @@ from compiler.isa.program import Program
 from compiler.target import Chip, load_chip
 
 FOLDER = Path(__file__).parent
-FAMILIES = ("gemm", "conv3x3", "softmax", "layer_norm", "attention", "sinh")
 SEED = 20261120
 
 Arrays = dict[str, np.ndarray]
@@ -65,7 +64,8 @@ def _assembled(source: str, chip_name: str, defines: tuple[tuple[str, int], ...]
 
 @lru_cache(maxsize=1)
 def cases() -> tuple[Case, ...]:
-    found = [case for family in FAMILIES for case in import_module(f"{__name__}.{family}").CASES]
+    families = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith(("_", "test_")))
+    found = [case for family in families for case in import_module(f"{__name__}.{family}").CASES]
     names = [case.name for case in found]
     if len(set(names)) != len(names):
         raise ValueError(f"cases with the same name: {sorted(n for n in set(names) if names.count(n) > 1)}")

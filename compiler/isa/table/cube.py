@@ -22,21 +22,16 @@ _SHAPE = Shape(("m", "n", "k"), hi=4095, follows_rank=False)
 _BIAS = Tensor("bias", "r", "bt", "@accumulator", extents=lambda args: (args.n,), strides="dense")
 
 
-def _product(args: Args, a: Blocks, b: Blocks) -> np.ndarray:
-    return layout.cube_product(layout.l0a_to_matrix(a, args.m, args.k), layout.l0b_to_matrix(b, args.k, args.n))
-
-
 def _mad(args: Args, a: Blocks, b: Blocks) -> Laid:
-    return layout.matrix_to_l0c(_product(args, a, b))
+    return layout.product_in_l0c(None, a, b, args.m, args.n, args.k)
 
 
 def _madacc(args: Args, c: Blocks, a: Blocks, b: Blocks) -> Laid:
-    total = _product(args, a, b)
-    return layout.matrix_to_l0c(np.add(layout.l0c_to_matrix(c, args.m, args.n), total, out=total))
+    return layout.product_in_l0c(c, a, b, args.m, args.n, args.k)
 
 
 def _madbias(args: Args, a: Blocks, b: Blocks, bias: np.ndarray) -> Laid:
-    return layout.matrix_to_l0c(_product(args, a, b) + bias)
+    return layout.matrix_to_l0c(_mad(args, a, b).matrix + bias)
 
 
 def _bmad(args: Args, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
     return whole.astype(limits.dtype)
 
 
-def _result(args: Args, block: np.ndarray, scale: float | np.ndarray | None = None) -> np.ndarray:
+def _result(args: Args, block: layout.Blocks, scale: float | np.ndarray | None = None) -> np.ndarray:
     values = layout.l0c_to_matrix(block, args.m, args.n)
     if args.dtype != "int32":
         values = values.astype(np.float32, copy=False)
@@ -78,7 +78,7 @@ def _result(args: Args, block: np.ndarray, scale: float | np.ndarray | None = No
     return values
 
 
-def _fix(args: Args, block: np.ndarray, scale: float | np.ndarray | None = None) -> np.ndarray:
+def _fix(args: Args, block: layout.Blocks, scale: float | np.ndarray | None = None) -> layout.Blocks:
     values = _result(args, block, scale)
     if args.activation == "relu":
         values = _relu(values)
@@ -96,7 +96,7 @@ def _fixpipe(
     doc: str,
     dtypes: tuple[str, ...],
     operands: tuple[Operand, ...],
-    semantics: Callable[..., np.ndarray],
+    semantics: Callable[..., layout.Blocks],
     rules: tuple[Rule, ...] = (),
 ) -> Row:
     return Row(

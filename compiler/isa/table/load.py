@@ -226,19 +226,19 @@ _FROM_FAR = [
 # ---- MTE1: from L1 ----------------------------------------------------------------------------------------------
 
 
-def _l0a(args: Args, blocks: np.ndarray) -> layout.Laid:
+def _l0a(args: Args, blocks: layout.Blocks) -> layout.Laid:
     return layout.nz_to_l0a(blocks, args.k)
 
 
-def _l0a_transposed(args: Args, blocks: np.ndarray) -> layout.Laid:
+def _l0a_transposed(args: Args, blocks: layout.Blocks) -> layout.Laid:
     return layout.matrix_to_l0a(layout.nz_to_nd(blocks, args.m).T, _c0(args))
 
 
-def _l0b(args: Args, blocks: np.ndarray) -> layout.Laid:
+def _l0b(args: Args, blocks: layout.Blocks) -> layout.Laid:
     return layout.matrix_to_l0b(layout.nz_to_nd(blocks, args.n), _c0(args))
 
 
-def _l0b_transposed(args: Args, blocks: np.ndarray) -> layout.Laid:
+def _l0b_transposed(args: Args, blocks: layout.Blocks) -> layout.Laid:
     return layout.nz_to_l0b(blocks, args.k)
 
 
