@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from io import BytesIO
 from math import prod
 from tokenize import TokenError
@@ -46,7 +47,9 @@ def _header(head: bytes, place: Place) -> tuple[tuple[int, ...], bool, np.dtype,
         version = np.lib.format.read_magic(stream)
         if version not in _READERS:
             raise ValueError(f"format version {version[0]}.{version[1]} is not one of 1.0 and 2.0")
-        shape, fortran_order, dtype = _READERS[version](stream, max_header_size=MAX_HEADER_BYTES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numpy's remarks about headers that Python 2 wrote
+            shape, fortran_order, dtype = _READERS[version](stream, max_header_size=MAX_HEADER_BYTES)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(Problem("TW1551", f"not an array in .npy format: {reason}", place)) from error

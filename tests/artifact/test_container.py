@@ -62,16 +62,7 @@ def test_the_layout_is_the_documented_one() -> None:
     assert data[:8] == b"\x89TWM\r\n\x1a\n"
     assert struct.unpack_from("<IIQQ", data, 8) == (1, 0, 4, len(data))
     offsets = [struct.unpack_from("<QQQ", data, entry(i, "kind")) for i in range(4)]
-    assert offsets == [
-        (
-            1,
-            512,
-            2,
-        ),
-        (2, 576, 0),
-        (3, 576, 70),
-        (4, 704, 1),
-    ] or offsets[0] == (1, 512, 2)
+    assert offsets == [(1, 512, 2), (2, 576, 0), (3, 576, 70), (4, 704, 1)]
     assert data[entry(2, "sha256") : entry(3, "kind")] == hashlib.sha256(CONTENTS[PROGRAMS]).digest()
     assert HEADER_BYTES == 512 == FIXED_BYTES + MAX_SECTIONS * ENTRY_BYTES + 32
 
