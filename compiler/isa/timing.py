@@ -93,7 +93,8 @@ def _blocks_by_repeat(
     offsets = np.zeros(1, np.int64)
     for count, stride in zip(shape, strides, strict=True):
         offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * (stride * itemsize)).reshape(-1)
-    blocks = (address + offsets) // chip.block_bytes
+    # An operand that reaches past UB is refused once it is costed: here it must only not reach past the model's tables.
+    blocks = (address + offsets) % chip.memory.ub_bytes // chip.block_bytes
     if shape == work_shape:
         rows, length = blocks.size // shape[-1], shape[-1]
         lane_block = np.arange(length) // lanes_per_block
