@@ -41,7 +41,7 @@ CASES = [
         macs=2 * LENGTH * LENGTH * WIDTH,
     )
     for chip, defines in (
-        ("tw1", {"COMPUTE": 7, "COPIERS": 1, "PIECE": 16, "DIRECT": 0, "V_PARTS": 2}),
-        ("tw2", {"COMPUTE": 16, "COPIERS": 4, "PIECE": 32, "DIRECT": 6, "V_PARTS": 4}),
+        ("tw1", {"CLUSTERS": 2, "COMPUTE": 7, "COPIERS": 1, "PIECE": 64, "DIRECT": 0}),
+        ("tw2", {"CLUSTERS": 1, "COMPUTE": 16, "COPIERS": 4, "PIECE": 32, "DIRECT": 6}),
     )
 ]
