@@ -91,7 +91,7 @@ ROWS = [
         "sst",
         Queue.S,
         "one element of memory = value; floats are given as fp32 bits",
-        (_element("dst", "w"), Int("value")),
+        (_element("dst", "w"), Int("value", -(2**63), 2**63 - 1)),
         _WHERE,
         semantics=_stored,
         timing=_scalar_access_timing,

@@ -47,21 +47,22 @@ def _float_compare(opcode: int, mnemonic: str, function: Callable[..., Any], doc
     return _row(opcode, mnemonic, "fcmp", (Float("a"), Float("b")), function, doc)
 
 
-# Division is defined everywhere: by zero gives zero, and so does the remainder.
+# Division is defined everywhere: by zero gives zero, and so does the remainder. The lowest
+# integer has no negative in 64 bits: -a may be the result, which wraps, but nothing may be worked out from it.
 def _divide(a: int, b: int, c: int) -> int:
-    return 0 if b == 0 else a // b
+    return 0 if b == 0 else (-a if b == -1 else a // b)
 
 
 def _remainder(a: int, b: int, c: int) -> int:
-    return 0 if b == 0 else a % b
+    return 0 if b == 0 or b == -1 else a % b
 
 
 def _ceil_divide(a: int, b: int, c: int) -> int:
-    return 0 if b == 0 else -(-a // b)
+    return 0 if b == 0 else (-a if b == -1 else a // b + (1 if a % b != 0 else 0))
 
 
 def _round_up(a: int, b: int, c: int) -> int:
-    return a if b == 0 else -(-a // b) * b
+    return a if b == 0 or b == -1 else (a // b + (1 if a % b != 0 else 0)) * b
 
 
 def _logical_right(a: int, b: int, c: int) -> int:
@@ -69,14 +70,27 @@ def _logical_right(a: int, b: int, c: int) -> int:
     return a if shift == 0 else (a >> shift) & (INT64_MAX >> (shift - 1))
 
 
+# Both sides of a sum or product may be swapped by a compiler: of two NaN, the first one is the result.
+def _add(a: Any, b: Any, c: Any) -> Any:
+    return a + b if a == a else a + a
+
+
+def _multiply(a: Any, b: Any, c: Any) -> Any:
+    return a * b if a == a else a * a
+
+
 def _to_int(a: Any, b: Any, c: Any) -> int:
     if not a == a:
         return 0
-    if a >= 9.2233715e18:
+    if a >= 2.0**63:
         return INT64_MAX
-    if a <= -9.2233715e18:
-        return -INT64_MAX
+    if a <= -(2.0**63):
+        return -INT64_MAX - 1
     return int(a)
+
+
+def _to_float(a: Any, b: Any, c: Any) -> Any:
+    return np.float32(np.int64(a))  # from a Python integer numpy would round twice
 
 
 ROWS = [
@@ -108,9 +122,9 @@ ROWS = [
     _int3(25, "ssel", lambda a, b, c: b if a != 0 else c, "d = b where a is not zero, else c"),
     _int3(26, "sclamp", lambda a, b, c: b if a < b else (c if a > c else a), "d = a limited to b..c"),
     _float1(64, "fmov", lambda a, b, c: a, "d = a, an fp32"),
-    _float2(65, "fadd", lambda a, b, c: a + b, "d = a + b in fp32"),
+    _float2(65, "fadd", _add, "d = a + b in fp32"),
     _float2(66, "fsub", lambda a, b, c: a - b, "d = a - b in fp32"),
-    _float2(67, "fmul", lambda a, b, c: a * b, "d = a * b in fp32"),
+    _float2(67, "fmul", _multiply, "d = a * b in fp32"),
     _float2(68, "fdiv", lambda a, b, c: a / b, "d = a / b in fp32"),
     _float2(69, "fmin", lambda a, b, c: a if a < b else b, "d = a where a < b, else b"),
     _float2(70, "fmax", lambda a, b, c: a if a > b else b, "d = a where a > b, else b"),
@@ -121,5 +135,5 @@ ROWS = [
     _float_compare(75, "flt", lambda a, b, c: 1 if a < b else 0, "d = 1 where a < b, else 0"),
     _float_compare(76, "fle", lambda a, b, c: 1 if a <= b else 0, "d = 1 where a <= b, else 0"),
     _row(77, "ftoi", "fcmp", (Float("a"),), _to_int, "d = a cut to an integer; saturates, NaN gives zero"),
-    _row(78, "itof", "itof", (Int("a"),), lambda a, b, c: np.float32(a), "d = a as fp32, to nearest even"),
+    _row(78, "itof", "itof", (Int("a"),), _to_float, "d = a as fp32, to nearest even"),
 ]
