@@ -28,9 +28,9 @@ def to_fp32(array: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(array).view(np.uint16)
     if array.dtype != np.float16:
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    wide = np.empty(array.shape, np.uint32)
-    _kernels().widen(bits.reshape(-1), wide.reshape(-1))
-    return wide.view(np.float32)
+    wide = np.empty(array.size, np.uint32)
+    _kernels().widen(bits.reshape(-1), wide)
+    return wide.view(np.float32).reshape(array.shape)
 
 
 def from_fp32(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -108,8 +108,9 @@ def _nz_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
 def nz_to_nd(blocks: Blocks, cols: int) -> np.ndarray:
     """[ceil(C / k0)][R][k0] -> R x C."""
     if isinstance(blocks, Laid):
-        if cols <= blocks.matrix.shape[1]:
-            return blocks.matrix[:, :cols]
+        matrix = blocks.matrix
+        if cols <= matrix.shape[1]:
+            return matrix if cols == matrix.shape[1] else matrix[:, :cols]
         blocks = blocks.blocks()
     count, rows, k0 = blocks.shape
     return _moved(blocks, (1, 0)).reshape(rows, count * k0)[:, :cols]
@@ -144,6 +145,11 @@ def nz_to_l0a(blocks: Blocks, k: int) -> Laid:
     return matrix_to_l0a(nz_to_nd(blocks, k), _k0(blocks))
 
 
+def transposed_nz_to_l0a(blocks: Blocks, m: int) -> Laid:
+    """NZ of the transpose of A (k x m) -> L0A."""
+    return matrix_to_l0a(nz_to_nd(blocks, m).T, _k0(blocks))
+
+
 def l0a_to_matrix(blocks: Blocks, m: int, k: int) -> np.ndarray:
     if isinstance(blocks, Laid):
         if blocks.matrix.shape == (m, k):
@@ -163,7 +169,12 @@ def _l0b_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
     return padded(matrix, k1 * k0, n1 * FRACTAL).reshape(k1, k0, n1, FRACTAL).transpose(0, 2, 3, 1)
 
 
-def nz_to_l0b(blocks: Blocks, k: int) -> Laid:
+def nz_to_l0b(blocks: Blocks, n: int) -> Laid:
+    """NZ of B (k x n) -> L0B."""
+    return matrix_to_l0b(nz_to_nd(blocks, n), _k0(blocks))
+
+
+def transposed_nz_to_l0b(blocks: Blocks, k: int) -> Laid:
     """NZ of the transpose of B (n x k) -> L0B."""
     return matrix_to_l0b(nz_to_nd(blocks, k).T, _k0(blocks))
 
@@ -245,7 +256,7 @@ def product_in_l0c(c: Blocks | None, a: Blocks, b: Blocks, m: int, n: int, k: in
     if c is not None:
         before = c if isinstance(c, Sum) and c.shape == (m, n) else l0c_to_matrix(c, m, n)
     total = Sum(l0a_to_matrix(a, m, k), l0b_to_matrix(b, k, n), before)
-    if any(isinstance(each, np.ndarray) for each in (a, b, c)):
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray):
         total.form()
     return total
 

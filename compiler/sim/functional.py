@@ -25,6 +25,7 @@ from compiler.sim.pipeline import Schedule
 
 # Where matrices are kept as they are until somebody looks at their bytes.
 LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
+_FP16 = np.dtype(np.float16)
 # Products of all cores that may wait to be formed: enough to keep workers busy, few enough to find their factors in
 # the caches.
 MAX_PENDING = 64
@@ -125,6 +126,8 @@ class _Core:
         self._bytes = memories.of(number)
         self._sums = sums
         self._laid: dict[str, dict[int, tuple[Laid, _Operand]]] = {name: {} for name in LAID_MEMORIES}
+        # Where an operand was found last: the start and holder of a kept matrix, and the part of it.
+        self._known: dict[tuple[_Operand, int], tuple[int, _Operand, tuple[int, int, int, int] | None]] = {}
         self.loaded: list[int] = []
 
     def apply(self, plan: _Plan, addresses: list[int]) -> None:
@@ -152,15 +155,25 @@ class _Core:
     def _read(self, o: _Operand, place: int) -> Any:
         """The matrix kept here, or the part of it that is wanted; else the bytes, once they are up to date."""
         here = self._laid[o.memory]
-        kept = here.get(place)
-        if kept is not None and kept[1] is o:
-            return kept[0]
+        start, holder, window = self._known.get((o, place), (place, o, None))
+        kept = here.get(start)
+        if kept is None or kept[1] is not holder:
+            return self._search(o, place)
+        laid = kept[0]
+        if window is None:
+            return laid
+        return laid.part(*window) if window[0] + window[1] <= laid.rows else self._search(o, place)
+
+    def _search(self, o: _Operand, place: int) -> Any:
+        here = self._laid[o.memory]
         for start, (laid, holder) in here.items():
             if start <= place < start + holder.extent:
                 if place == start and (holder.shape, holder.strides, holder.dtype) == (o.shape, o.strides, o.dtype):
+                    self._known[o, place] = (start, holder, None)
                     return laid
                 window = _window(o, holder, place - start)
-                if window is not None and window[0] + window[1] <= laid.rows and o.shape[2] == laid.k0:
+                if window is not None and o.shape[2] == laid.k0 and window[0] + window[1] <= laid.rows:
+                    self._known[o, place] = (start, holder, window)
                     return laid.part(*window)
         self._settle(o, place)
         return self._array(o, place)
@@ -179,11 +192,12 @@ class _Core:
             here[place] = (result, o)
             self._sums.add(result)
             return
+        matrix = result.matrix
         for each in inputs:
-            if isinstance(each, np.ndarray) and np.may_share_memory(result.matrix, each):
+            if isinstance(each, np.ndarray) and (matrix is each or np.may_share_memory(matrix, each)):
                 # A snapshot, and in the form products want it: fp16 and back is exact.
-                half = result.matrix.dtype == np.float16
-                result.matrix = to_fp32(result.matrix) if half else result.matrix.copy()
+                result.matrix = to_fp32(matrix) if matrix.dtype == _FP16 else matrix.copy()
+                break
         here[place] = (result, o)
 
     def _settle(self, o: _Operand, place: int, overwritten: bool = False) -> None:
@@ -228,7 +242,7 @@ class Computation:
         self._cores = stream.cores
         self._core = (np.searchsorted(stream.core_start, sequence, side="right") - 1).tolist()
         self._plan = [plans[klass] for klass in stream.klass[sequence].tolist()]
-        self._addresses = stream.address[sequence]
+        self._addresses = stream.address[sequence].tolist()
 
     def run(self, memories: Memories, workers: int = 1) -> list[list[int]]:
         """Compute on the memories; returns what each core's scalar loads read. Workers form the results of the cubes
@@ -236,7 +250,7 @@ class Computation:
         with reproducible(), ThreadPoolExecutor(workers) as pool:
             sums = _Sums(pool, workers)
             cores = [_Core(memories, number, sums) for number in range(self._cores)]
-            for core, plan, addresses in zip(self._core, self._plan, self._addresses.tolist(), strict=True):
+            for core, plan, addresses in zip(self._core, self._plan, self._addresses, strict=True):
                 if plan is not None:
                     cores[core].apply(plan, addresses)
         return [core.loaded for core in cores]

@@ -231,15 +231,15 @@ def _l0a(args: Args, blocks: layout.Blocks) -> layout.Laid:
 
 
 def _l0a_transposed(args: Args, blocks: layout.Blocks) -> layout.Laid:
-    return layout.matrix_to_l0a(layout.nz_to_nd(blocks, args.m).T, _c0(args))
+    return layout.transposed_nz_to_l0a(blocks, args.m)
 
 
 def _l0b(args: Args, blocks: layout.Blocks) -> layout.Laid:
-    return layout.matrix_to_l0b(layout.nz_to_nd(blocks, args.n), _c0(args))
+    return layout.nz_to_l0b(blocks, args.n)
 
 
 def _l0b_transposed(args: Args, blocks: layout.Blocks) -> layout.Laid:
-    return layout.nz_to_l0b(blocks, args.k)
+    return layout.transposed_nz_to_l0b(blocks, args.k)
 
 
 def _fractal_load(opcode: int, mnemonic: str, doc: str, dst: Tensor, held: str, semantics: Callable[..., Any]) -> Row:
