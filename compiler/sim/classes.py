@@ -77,27 +77,32 @@ def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
     for klass in range(stream.classes):
         pc = int(stream.class_pc[klass])
         instr = program.instrs[pc]
-        slots = instr.row.slots(instr.mods)
-        args = bind_dynamic(instr, stream.class_values[klass], chip)
-        found = illegal(instr, slots, args, stream.class_values[klass])
+        args, found = checked(instr, stream.class_values[klass].tolist(), chip)
         problems += [Problem("TW1310", f"{instr.row.mnemonic}: {text}", program.place(pc)) for text in found]
-        bound.append(args)
+        if args is not None:
+            bound.append(args)
     if problems:
         raise InvalidError(list(dict.fromkeys(problems))[:50])
     return _table(bound, stream, program, chip)
 
 
-def bind_dynamic(instr: Instr, values: np.ndarray, chip: Chip) -> Args:
-    """Bind an instruction to values as the expansion delivers them: branch targets and destinations are not there."""
+def checked(instr: Instr, values: list[int], chip: Chip) -> tuple[Args | None, list[str]]:
+    """An instruction bound to its values, or why they are not allowed: ranges of slots, alignment, the row's rules.
+
+    What a row computes from its operands relies on their ranges, so nothing is bound to values outside of them.
+    """
     slots = instr.row.slots(instr.mods)
-    return bind(instr, [int(v) for v in values[: len(slots)]], chip)
-
-
-def illegal(instr: Instr, slots: tuple[Slot, ...], args: Args, values: np.ndarray) -> list[str]:
-    """Why these values are not allowed: slot ranges, paths, alignment, then the row's own rules."""
-    found = [text for slot, value in zip(slots, values, strict=False) if (text := slot_fault(slot, int(value)))]
+    found = [text for slot, value in zip(slots, values, strict=False) if (text := slot_fault(slot, value))]
     if found:
-        return found
+        return None, found
+    args = bind(instr, values[: len(slots)], chip)
+    found = illegal(instr, args)
+    return (None, found) if found else (args, [])
+
+
+def illegal(instr: Instr, args: Args) -> list[str]:
+    """Why an instruction with values in range is not allowed."""
+    found = []
     for tensor, view in zip(instr.row.tensors, args.views, strict=True):
         multiple = alignment_bytes(tensor, args)
         address = getattr(args, tensor.name)

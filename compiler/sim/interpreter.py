@@ -15,10 +15,10 @@ import numpy as np
 from compiler.errors import CapacityError, HazardError, InvalidError, LimitError, Problem
 from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.execute import array_at, execute, reproducible
-from compiler.isa.model import REGISTERS, Args, Instr, Reg, Slot, Value, bind
+from compiler.isa.model import REGISTERS, Args, Instr, Reg, Value
 from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH, SYSTEM_REGISTERS
-from compiler.sim.classes import illegal
+from compiler.sim.classes import checked
 from compiler.sim.memory import Memories
 from compiler.target import Chip
 
@@ -260,16 +260,14 @@ class _Core:
 
     def _checked(self, instr: Instr) -> Args:
         """Bind to the present registers, refusing what the table or the memories do not allow."""
-        slots = instr.row.slots(instr.mods)
-        values = [self._value(value) for value in instr.values]
-        args = bind(instr, values, self.machine.chip)
-        problems = illegal(instr, slots, args, np.array(values)) or self._outside(slots, args)
-        if problems:
-            kind = CapacityError if "touches" in problems[0] else InvalidError
-            raise kind([Problem("TW1310", f"{instr.row.mnemonic}: {text}", self._place) for text in problems])
+        args, problems = checked(instr, [self._value(value) for value in instr.values], self.machine.chip)
+        outside = self._outside(args) if args is not None else []
+        if args is None or outside:
+            kind = CapacityError if outside else InvalidError
+            raise kind([Problem("TW1310", f"{instr.row.mnemonic}: {text}", self._place) for text in problems + outside])
         return args
 
-    def _outside(self, slots: tuple[Slot, ...], args: Args) -> list[str]:
+    def _outside(self, args: Args) -> list[str]:
         found = []
         for view in args.views:
             low, high = view.address, view.address + view.extent_bytes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.errors import CapacityError, LimitError
+from compiler.errors import CapacityError, InvalidError, LimitError
 from compiler.isa.assembler import assemble
 from compiler.sim import expand, pipeline
 from compiler.sim.interpreter import interpret
@@ -21,6 +21,13 @@ def test_an_operand_far_beyond_ub_is_refused_without_costing_its_banks() -> None
     program = assemble("smov x1, 64\nvadd.fp32.1d [0; 536870913], [4096], [4096], <x1>\nhalt", chip=TINY)
     with pytest.raises(CapacityError, match="ub has 8192 bytes"):
         simulate(program, TINY)
+
+
+def test_a_size_of_zero_from_a_register_is_refused_before_anything_is_computed_from_it() -> None:
+    program = assemble("vupsample.int32.3d [0; 8, 8], [512; 8, 8], x1, x2, <2, 2, 8>\nhalt", chip=TINY)
+    for run in (simulate, interpret):
+        with pytest.raises(InvalidError, match="times_h is 0; allowed is 1 to 65535"):
+            run(program, TINY)
 
 
 @pytest.mark.parametrize("address", [2**63 - 4, 2**63 - 64, -(2**63)])
