@@ -11,7 +11,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from compiler.cli.asm import parse_defines
 from compiler.errors import CapacityError, HazardError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ def _load(args: argparse.Namespace) -> tuple[Program, Chip, Mapping[str, np.ndar
     chip = load_chip(args.chip) if args.chip is not None else None
     constants: Mapping[str, np.ndarray] = {}
     if Path(args.file).suffix == ".twasm":
+        from compiler.cli.asm import parse_defines
         from compiler.isa.assembler import assemble_file
 
         program = assemble_file(args.file, chip=chip, defines=parse_defines(args.defines))
