@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
         )
-    write_program(output, program, chip)
+    write_program(output, program, chip, source_text=Path(args.file).read_bytes())
     print(f"{_shown(output)}: {summary}, {output.stat().st_size} bytes")
     return 0
 

@@ -318,7 +318,7 @@ class _Arrays:
 
     width: int
     klass: np.ndarray = field(default_factory=lambda: np.empty(4096, np.int32))
-    gap: np.ndarray = field(default_factory=lambda: np.empty(4096, np.int32))
+    gap: np.ndarray = field(default_factory=lambda: np.empty(4096, np.int64))
     class_pc: np.ndarray = field(default_factory=lambda: np.empty(256, np.int32))
     class_values: np.ndarray = field(default_factory=lambda: np.zeros((256, MAX_SLOTS), np.int64))
     hashed: np.ndarray = field(default_factory=lambda: np.full(1024, -1, np.int32))
@@ -329,7 +329,7 @@ class _Arrays:
     def grow_stream(self) -> None:
         extra = len(self.klass)
         self.klass = np.concatenate([self.klass, np.empty(extra, np.int32)])
-        self.gap = np.concatenate([self.gap, np.empty(extra, np.int32)])
+        self.gap = np.concatenate([self.gap, np.empty(extra, np.int64)])
         self.address = np.concatenate([self.address, np.zeros((extra, self.width), np.int64)])
 
     def grow_classes(self, classes: int, slots: np.ndarray) -> None:
