@@ -42,6 +42,6 @@ CASES = [
     )
     for chip, defines in (
         ("tw1", {"CLUSTERS": 2, "COMPUTE": 7, "COPIERS": 1, "PIECE": 64, "DIRECT": 0}),
-        ("tw2", {"CLUSTERS": 1, "COMPUTE": 16, "COPIERS": 4, "PIECE": 32, "DIRECT": 6}),
+        ("tw2", {"CLUSTERS": 1, "COMPUTE": 16, "COPIERS": 3, "PIECE": 32, "DIRECT": 5}),
     )
 ]
