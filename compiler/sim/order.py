@@ -4,9 +4,6 @@ Each queue of each core keeps, for every other queue, how many of its instructio
 before the queue's next instruction starts. Flags, barriers and cross-core flags carry that knowledge. Every memory
 remembers, block by block, who wrote last, who read since, and which bytes were ever written. An access whose
 predecessor is not known to be complete is a race, even if this run's timing happened to be kind.
-
-On-chip memories are watched in 32-byte blocks, the unit their banks are written in, DDR and LLB exactly: in the
-largest power of two that divides all addresses and lengths used on a buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.errors import LimitError, Problem
 from compiler.isa.dtypes import INTERLOCKED, MEMORIES, Queue
 from compiler.isa.jit import inlined, kernel
 from compiler.isa.program import Program
@@ -23,13 +19,12 @@ from compiler.sim import classes as k
 from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
 from compiler.sim.expand import Stream
 from compiler.sim.pipeline import Schedule
+from compiler.sim.shadow import BASE, EXACT, PRESET, READERS, SHIFT, SIZE, START, Shadow, limit_memory
 from compiler.target import Chip
 
 S = int(Queue.S)
 Q = QUEUES
-BLOCK_SHIFT = 5
 FULL = np.uint32(0xFFFFFFFF)
-MAX_SHADOW_BYTES = 2 << 30
 MAX_RECORDS = 64
 READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, UNINITIALISED, DOUBLE_SET, UNORDERED_CROSS = range(6)
 RACE_NAMES = (
@@ -40,8 +35,6 @@ RACE_NAMES = (
     "doubled flag",
     "unordered cross-core flag",
 )
-# Columns of a region: where a memory's or buffer's blocks are in the shadow arrays.
-BASE, SHIFT, START, SIZE, READERS, EXACT, PRESET = range(7)
 
 
 @dataclass(frozen=True)
@@ -331,29 +324,7 @@ def _check(  # type: ignore[no-untyped-def]  # noqa: C901
     return count
 
 
-# ---- what each buffer is used for ---------------------------------------------------------------------------
-
-
-@kernel
-def _usage(klass, address, core_of, queue, footprint_start, footprints, spans, span_count, grain, used, readers):  # type: ignore[no-untyped-def]
-    """Per shared buffer: the greatest power of two that divides every run on it, and who reads and writes it."""
-    for i in range(len(klass)):
-        a = klass[i]
-        for f in range(footprint_start[a], footprint_start[a + 1]):
-            memory = footprints[f, 1]
-            if memory > 1:
-                continue
-            low = address[i, footprints[f, 0]] + footprints[f, 3]
-            for b in range(span_count[memory]):
-                if spans[memory, b, 0] <= low < spans[memory, b, 1]:
-                    bits = grain[memory, b] | (low - spans[memory, b, 0]) | footprints[f, 5]
-                    for loop in range(OUTER_LOOPS):
-                        bits |= footprints[f, 7 + 2 * loop]
-                    grain[memory, b] = bits
-                    used[memory, b] |= footprints[f, 2]
-                    if footprints[f, 2] & 1:
-                        readers[core_of[i] * Q + queue[a]] = True
-                    break
+# ---- around the kernel -----------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -379,10 +350,10 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
     _epochs(stream.klass, stream.core_start, classes.queue, classes.kind, epoch, scalar_before)
     waits = [int(epoch[a:b].max(initial=0)) + 2 for a, b in zip(stream.core_start, stream.core_start[1:], strict=False)]
     epoch_base = np.concatenate([[0], np.cumsum(waits)]).astype(np.int64)
-    shadow = _Shadow(stream, classes, program, chip, core_of)
+    shadow = Shadow(stream, classes, program, chip, core_of)
     cross_index, pairs = _cross_pairs(stream, classes, chip, core_of)
     clocks = int(epoch_base[-1]) + cores * Q + cores * Q * Q * chip.event_ids + pairs * (chip.cross_flag_max + 1)
-    _limit(clocks * cores * Q * 4 + shadow.bytes)
+    limit_memory(clocks * cores * Q * 4 + shadow.bytes)
     records = np.zeros((MAX_RECORDS, 7), np.int64)
     found = _check(
         schedule.order[schedule.order >= 0], stream.klass, stream.address, core_of, stream.pc,
@@ -400,15 +371,6 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
     ]
 
 
-def _limit(shadow_bytes: int) -> None:
-    if shadow_bytes > MAX_SHADOW_BYTES:
-        hint = "run without --hazards, or on a smaller shape of the same program"
-        limit = f"{MAX_SHADOW_BYTES >> 20} MiB"
-        raise LimitError(
-            Problem("TW1320", f"the hazard checker needs {shadow_bytes >> 20} MiB; limit {limit}", hint=hint)
-        )
-
-
 def _cross_pairs(stream: Stream, classes: ClassTable, chip: Chip, core_of: np.ndarray) -> tuple[np.ndarray, int]:
     """Number the (source core, destination core, id) triples that occur; index per dynamic instruction."""
     kind = classes.kind[stream.klass]
@@ -423,88 +385,3 @@ def _cross_pairs(stream: Stream, classes: ClassTable, chip: Chip, core_of: np.nd
     keys, inverse = np.unique((source * chip.cores + target) * chip.cross_flag_ids + number, return_inverse=True)
     index[used] = inverse
     return index, len(keys)
-
-
-class _Shadow:
-    """Who wrote and read every block: one region per core and on-chip memory, one per buffer of DDR and LLB."""
-
-    def __init__(self, stream: Stream, classes: ClassTable, program: Program, chip: Chip, core_of: np.ndarray) -> None:
-        cores = stream.cores
-        self.bytes = 0
-        self._regions: list[list[int]] = []
-        self._blocks = self._reader_blocks = 0
-        self._exact_from = 0
-        self.region_start = np.zeros((cores, len(MEMORIES)), np.int64)
-        self.region_count = np.zeros((cores, len(MEMORIES)), np.int64)
-        self._local(classes, chip, cores)
-        self._shared(stream, classes, program, chip, core_of)
-        self.bytes = self._blocks * 8 + self._reader_blocks * 4
-        _limit(self.bytes)
-        self.regions = np.array(self._regions, np.int64).reshape(-1, 7)
-        self.writer = np.zeros(max(1, self._blocks), np.int32)
-        self.written = np.zeros(max(1, self._exact_from), np.uint32)
-        self.reader = np.zeros(max(1, self._reader_blocks), np.int32)
-
-    def _add(self, start: int, size: int, shift: int, readers: int, exact: bool, preset: bool) -> None:
-        blocks = (size + (1 << shift) - 1) >> shift
-        base, reader_base = self._blocks, -1
-        self._blocks += blocks
-        if readers:
-            reader_base = self._reader_blocks
-            self._reader_blocks += blocks * readers
-        self._regions.append([base, shift, start, size, reader_base, exact, preset])
-
-    def _local(self, classes: ClassTable, chip: Chip, cores: int) -> None:
-        columns = classes.footprints
-        self.local_slot = np.full((len(MEMORIES), cores * Q), -1, np.int32)
-        self.local_readers = np.zeros(len(MEMORIES), np.int64)
-        for memory in range(2, len(MEMORIES)):
-            here = columns[:, 1] == memory
-            if not here.any():
-                continue
-            reading = here & ((columns[:, 2] & 1) == 1)
-            queues = np.unique(classes.queue[classes.footprint_class[reading]])
-            for slot, queue in enumerate(queues):
-                self.local_slot[memory, queue::Q] = slot
-            self.local_readers[memory] = len(queues)
-            for core in range(cores):
-                self.region_start[core, memory] = len(self._regions)
-                self.region_count[core, memory] = 1
-                self._add(0, chip.memory_bytes(MEMORIES[memory]), BLOCK_SHIFT, len(queues), False, False)
-        self._exact_from = self._blocks
-
-    def _shared(self, stream: Stream, classes: ClassTable, program: Program, chip: Chip, core_of: np.ndarray) -> None:
-        buffers = [[b for b in program.buffers if b.memory == name] for name in MEMORIES[:2]]
-        widest = max(1, *(len(each) for each in buffers))
-        spans = np.zeros((2, widest, 2), np.int64)
-        for memory, each in enumerate(buffers):
-            for at, buffer in enumerate(each):
-                spans[memory, at] = buffer.offset, buffer.end
-        grain, used = np.zeros((2, widest), np.int64), np.zeros((2, widest), np.int64)
-        readers = np.zeros(stream.cores * Q, np.bool_)
-        counts = np.array([len(each) for each in buffers], np.int64)
-        _usage(
-            stream.klass, stream.address, core_of, classes.queue, classes.footprint_start, classes.footprints, spans,
-            counts, grain, used, readers,
-        )  # fmt: skip
-        self.shared_slot = np.full(stream.cores * Q, -1, np.int32)
-        self.shared_slot[readers] = np.arange(readers.sum())
-        self.shared_readers = int(readers.sum())
-        for memory, each in enumerate(buffers):
-            instances = [0] if memory == 0 else list(range(chip.clusters))
-            first = {}
-            for instance in instances:
-                first[instance] = len(self._regions)
-                for at, buffer in enumerate(each):
-                    preset = buffer.role in ("input", "inout")
-                    if used[memory, at] & 2 == 0 and preset:
-                        # Nobody writes it and it comes with contents: nothing can go wrong.
-                        self._regions.append([-1, 0, buffer.offset, buffer.size_bytes, -1, 1, 1])
-                        continue
-                    bits = int(grain[memory, at]) | 512
-                    shift = (bits & -bits).bit_length() - 1
-                    both = used[memory, at] == 3
-                    self._add(buffer.offset, buffer.size_bytes, shift, self.shared_readers if both else 0, True, preset)
-            for core in range(stream.cores):
-                instance = 0 if memory == 0 else chip.cluster_of(core)
-                self.region_start[core, memory], self.region_count[core, memory] = first[instance], len(each)

@@ -16,6 +16,7 @@ from compiler.errors import LimitError, Problem
 from compiler.isa.dtypes import INTERLOCKED, Queue
 from compiler.isa.jit import inlined, kernel
 from compiler.sim import classes as k
+from compiler.sim.bandwidth import heap_pop, heap_push, share
 from compiler.sim.classes import ClassTable
 from compiler.sim.expand import Stream
 from compiler.target import Chip
@@ -61,64 +62,6 @@ def _delay(seed, core, index, longest):  # type: ignore[no-untyped-def]
     if h % np.uint64(4) != 0:
         return np.int64(0)
     return np.int64((h >> np.uint64(8)) % np.uint64(longest + 1))
-
-
-@inlined
-def _heap_push(heap, size, item):  # type: ignore[no-untyped-def]
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap[parent] <= item:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = item
-
-
-@inlined
-def _heap_pop(heap, size):  # type: ignore[no-untyped-def]
-    top = heap[0]
-    item = heap[size - 1]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size - 1:
-            break
-        if child + 1 < size - 1 and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= item:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = item
-    return top
-
-
-@inlined
-def _share(flows, rate, cap, uses, limit, bit, cluster, cluster_of_flow, shared_by_all):  # type: ignore[no-untyped-def]
-    """Lower ``rate`` to a max-min fair share of one memory's bandwidth; flows that need less leave it to the others."""
-    total, waiting = np.int64(0), 0
-    for f in range(flows):
-        if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster):
-            total += cap[f]
-            waiting += 1
-    if total <= limit:
-        return
-    left, fair = limit, limit // waiting
-    changed = True
-    settled = np.zeros(flows, np.bool_)
-    while changed and waiting > 0:
-        changed = False
-        fair = left // waiting
-        for f in range(flows):
-            if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster) and not settled[f] and cap[f] <= fair:
-                settled[f] = True
-                left -= cap[f]
-                waiting -= 1
-                changed = True
-    for f in range(flows):
-        if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster) and not settled[f]:
-            rate[f] = max(np.int64(1), min(rate[f], fair))
 
 
 @kernel
@@ -329,7 +272,7 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                         if what == k.TRANSFER:
                             in_flight[here] = True
                             # One heap entry orders by time, then by queue: 2^14 queues, 2^48 cycles.
-                            _heap_push(heap, heap_size, begin << 14 | here)
+                            heap_push(heap, heap_size, begin << 14 | here)
                             heap_size += 1
                             flight[here] = i
                             break
@@ -403,7 +346,7 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                 queued[c] = True
                 work_size += 1
         else:
-            here = _heap_pop(heap, heap_size) & 16383
+            here = heap_pop(heap, heap_size) & 16383
             heap_size -= 1
             i = flight[here]
             a = klass[i]
@@ -415,10 +358,10 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
             flows += 1
         for f in range(flows):
             flow_rate[f] = flow_cap[f]
-        _share(flows, flow_rate, flow_cap, flow_uses, ddr_limit, 1, 0, flow_cluster, True)
+        share(flows, flow_rate, flow_cap, flow_uses, ddr_limit, 1, 0, flow_cluster, True)
         for each in range(clusters):
             # What DDR leaves to a flow is all that it takes of LLB.
-            _share(flows, flow_rate, flow_rate, flow_uses, llb_limit, 2, each, flow_cluster, False)
+            share(flows, flow_rate, flow_rate, flow_uses, llb_limit, 2, each, flow_cluster, False)
     # ---- all queues are empty, or nobody can go on
     outcome = FINISHED
     total = np.int64(0)
