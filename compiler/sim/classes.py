@@ -77,7 +77,7 @@ def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
     for klass in range(stream.classes):
         pc = int(stream.class_pc[klass])
         instr = program.instrs[pc]
-        args, found = checked(instr, stream.class_values[klass].tolist(), chip)
+        args, found = checked(instr, stream.class_values[klass].tolist(), chip, stream.cores)
         if args is not None and args.row.kind in ("cross_set", "cross_wait") and args.core >= stream.cores:
             found = [f"core {args.core} does not run: the program has cores 0 to {stream.cores - 1}"]
         problems += [Problem("TW1310", f"{instr.row.mnemonic}: {text}", program.place(pc)) for text in found]
@@ -88,7 +88,7 @@ def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
     return _table(bound, stream, program, chip)
 
 
-def checked(instr: Instr, values: list[int], chip: Chip) -> tuple[Args | None, list[str]]:
+def checked(instr: Instr, values: list[int], chip: Chip, cores: int) -> tuple[Args | None, list[str]]:
     """An instruction bound to its values, or why they are not allowed: ranges of slots, alignment, the row's rules.
 
     What a row computes from its operands relies on their ranges, so nothing is bound to values outside of them.
@@ -99,6 +99,8 @@ def checked(instr: Instr, values: list[int], chip: Chip) -> tuple[Args | None, l
         return None, found
     args = bind(instr, values[: len(slots)], chip)
     found = illegal(instr, args)
+    if instr.row.kind in ("cross_set", "cross_wait") and args.core >= cores:
+        found.append(f"core is {args.core}; the program runs on {cores} cores")
     return (None, found) if found else (args, [])
 
 

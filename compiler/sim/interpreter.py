@@ -260,7 +260,9 @@ class _Core:
 
     def _checked(self, instr: Instr) -> Args:
         """Bind to the present registers, refusing what the table or the memories do not allow."""
-        args, problems = checked(instr, [self._value(value) for value in instr.values], self.machine.chip)
+        machine = self.machine
+        values = [self._value(value) for value in instr.values]
+        args, problems = checked(instr, values, machine.chip, len(machine.cores))
         outside = self._outside(args) if args is not None else []
         if args is None or outside:
             kind = CapacityError if outside else InvalidError

@@ -30,6 +30,14 @@ def test_a_size_of_zero_from_a_register_is_refused_before_anything_is_computed_f
             run(program, TINY)
 
 
+@pytest.mark.parametrize("what", ["cross_set", "cross_wait"])
+def test_a_flag_of_a_core_that_does_not_run_is_refused(what: str) -> None:
+    program = assemble(f".cores 1\n{what}.v 1, 0\nhalt", chip=TINY)
+    for run in (simulate, interpret):
+        with pytest.raises(InvalidError, match="core is 1; the program runs on 1 cores"):
+            run(program, TINY)
+
+
 @pytest.mark.parametrize("address", [2**63 - 4, 2**63 - 64, -(2**63)])
 def test_an_address_at_the_end_of_int64_does_not_wrap_into_memory(address: int) -> None:
     program = assemble(f".tiling a = {address}\nldt x1, a\nvabs.fp32.1d [x1], [x1], <32>\nhalt", chip=TINY)
