@@ -91,6 +91,13 @@ class Laid:
 Blocks = np.ndarray | Laid
 
 
+def _resized(matrix: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """A matrix as an instruction with other extents finds it in the same blocks: cut, or with zeros behind it."""
+    if matrix.shape == (rows, cols):
+        return matrix
+    return padded(matrix[:rows, :cols], rows, cols)
+
+
 # ---- ND and NZ ------------------------------------------------------------------------------------------------
 
 
@@ -108,10 +115,7 @@ def _nz_blocks(matrix: np.ndarray, k0: int) -> np.ndarray:
 def nz_to_nd(blocks: Blocks, cols: int) -> np.ndarray:
     """[ceil(C / k0)][R][k0] -> R x C."""
     if isinstance(blocks, Laid):
-        matrix = blocks.matrix
-        if cols <= matrix.shape[1]:
-            return matrix if cols == matrix.shape[1] else matrix[:, :cols]
-        blocks = blocks.blocks()
+        return _resized(blocks.matrix, blocks.rows, cols)
     count, rows, k0 = blocks.shape
     return _moved(blocks, (1, 0)).reshape(rows, count * k0)[:, :cols]
 
@@ -152,9 +156,7 @@ def transposed_nz_to_l0a(blocks: Blocks, m: int) -> Laid:
 
 def l0a_to_matrix(blocks: Blocks, m: int, k: int) -> np.ndarray:
     if isinstance(blocks, Laid):
-        if blocks.matrix.shape == (m, k):
-            return blocks.matrix
-        blocks = blocks.blocks()
+        return _resized(blocks.matrix, m, k)
     m1, k1, _, k0 = blocks.shape
     return _moved(blocks, (0, 2, 1)).reshape(m1 * FRACTAL, k1 * k0)[:m, :k]
 
@@ -181,9 +183,7 @@ def transposed_nz_to_l0b(blocks: Blocks, k: int) -> Laid:
 
 def l0b_to_matrix(blocks: Blocks, k: int, n: int) -> np.ndarray:
     if isinstance(blocks, Laid):
-        if blocks.matrix.shape == (k, n):
-            return blocks.matrix
-        blocks = blocks.blocks()
+        return _resized(blocks.matrix, k, n)
     k1, n1, _, k0 = blocks.shape
     return _moved(blocks, (1, 2, 0)).reshape(n1 * FRACTAL, k1 * k0)[:n, :k].T
 
@@ -263,10 +263,7 @@ def product_in_l0c(c: Blocks | None, a: Blocks, b: Blocks, m: int, n: int, k: in
 
 def l0c_to_matrix(blocks: Blocks, m: int, n: int) -> np.ndarray:
     if isinstance(blocks, Laid):
-        matrix = blocks.matrix
-        if m <= matrix.shape[0] and n <= matrix.shape[1]:
-            return matrix[:m, :n]
-        blocks = blocks.blocks()
+        return _resized(blocks.matrix, m, n)
     n1, rows, _ = blocks.shape
     return blocks.transpose(1, 0, 2).reshape(rows, n1 * FRACTAL)[:m, :n]
 
