@@ -1,4 +1,4 @@
-"""The scalar unit: what the compiled kernel computes is what the interpreter and plain arithmetic give, at the edges."""
+"""The scalar unit: the compiled kernel computes what the interpreter and plain arithmetic give, edges included."""
 
 from __future__ import annotations
 
