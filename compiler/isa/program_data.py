@@ -111,7 +111,7 @@ class DataWriter(ProgramWriter):
 
     def _show_bytes(self, place: Region, start: int, size: int) -> None:
         source = Region(place.memory, place.start + start, size, place.core_stride)
-        self.accesses[id(source)] = self._accesses(place)
+        self.accesses[source] = self._accesses(place)
         out = self._buffer(f"result{len(self.buffers)}", "ddr", "output", "uint8", size, size)
         if place.memory == "llb":
             self._write("mvlb", ("uint8", "1d"), out, source, size)
@@ -119,7 +119,7 @@ class DataWriter(ProgramWriter):
             if place.memory != "ub":
                 staging = self.regions["ub"][self.rng.randrange(len(self.regions["ub"]))]
                 target = Region("ub", staging.start, size)
-                self.accesses[id(target)] = self._accesses(staging)
+                self.accesses[target] = self._accesses(staging)
                 if place.memory == "l1":
                     self._write("l1ub", ("uint8", "1d"), target, source, size)
                 else:
@@ -127,10 +127,8 @@ class DataWriter(ProgramWriter):
                     self._write(
                         "fix", ("ub", "nd", integers, integers, "none"), target, source, size // 64, 16, 16 * 64, 16
                     )
-                self._kept += [source, target]
                 source = target
             self._write("st", ("ddr", "uint8", "1d"), out, source, size)
-        self._kept.append(source)
 
     def _product(self, place: Region) -> Region:
         """What L0A or L0B holds, times something."""

@@ -70,7 +70,7 @@ class ProgramWriter:
         if chip.clusters > 1 and self.rng.random() < 0.04:
             self.cores = chip.cores_per_cluster + 2
         self.order = QueueOrder()
-        self.accesses: dict[int, _Accesses] = {}
+        self.accesses: dict[Region, _Accesses] = {}
         self.instrs: list[Instr] = []
         self.buffers: list[Buffer] = []
         self.tiling: list[TilingWord] = []
@@ -78,7 +78,6 @@ class ProgramWriter:
         self.loops: list[tuple[int, int]] = []  # (counter, trips) of the loops around
         self.scratch = 0
         self.exchanges = 0
-        self._kept: list[Region] = []  # regions are told apart by identity, which must not be used again
         self.ends = {"ddr": 0, "llb": 0}
         self.regions: dict[str, list[Region]] = {memory: self._local(memory) for memory in _REGIONS}
         self.shared_inputs: dict[str, Region] = {}
@@ -164,7 +163,7 @@ class ProgramWriter:
                 place.ready[touched_bytes(view) - place.start] = True
 
     def _accesses(self, place: Region) -> _Accesses:
-        return self.accesses.setdefault(id(place), _Accesses())
+        return self.accesses.setdefault(place, _Accesses())
 
     # ---- operands in registers
 
