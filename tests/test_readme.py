@@ -1,13 +1,26 @@
 """The README's promises that code can check."""
 
 import re
+import shlex
+import shutil
 from pathlib import Path
 
-from compiler.cli.main import VERBS
+import pytest
+
+from compiler.cli.main import VERBS, main
 from compiler.errors import EXIT_CODES
+from compiler.isa.assembler import assemble
+from compiler.isa.declarations import DIRECTIVES
+from compiler.isa.lexer import without_comment
+from compiler.sim.simulator import simulate
+from compiler.target import load_chip
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+EXAMPLE = "docs/examples/add.twasm"
 
 
 def section(title: str) -> str:
@@ -39,3 +52,45 @@ def test_links_lead_somewhere() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text)) - to_be_generated
         assert all((ROOT / page).parent.joinpath(link).exists() for link in links), (page, links)
+
+
+def test_every_command_shown_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / EXAMPLE).parent.mkdir(parents=True)
+    shutil.copy(ROOT / EXAMPLE, tmp_path / EXAMPLE)
+    monkeypatch.chdir(tmp_path)
+    shown = [line for language, block in BLOCKS if not language for line in block.splitlines()]
+    commands = [shlex.split(line) for line in shown if line.startswith("tilewright ")]
+    assert {words[1] for words in commands} == set(VERBS)
+    for words in commands:
+        assert main(words[1:]) == 0, (words, capsys.readouterr().err)
+    assert "hazards: none" in capsys.readouterr().out
+
+
+def test_the_loop_shown_is_the_one_that_runs() -> None:
+    def bare(text: str) -> list[str]:
+        return [line for each in text.splitlines() if (line := without_comment(each).strip())]
+
+    shown, whole = bare(BLOCKS[1][1]), bare((ROOT / EXAMPLE).read_text(encoding="utf-8"))
+    assert len(shown) > 10
+    assert any(whole[at : at + len(shown)] == shown for at in range(len(whole)))
+
+
+def test_the_race_shown_is_what_the_checker_says() -> None:
+    lines = (ROOT / EXAMPLE).read_text(encoding="utf-8").splitlines()
+    wait = lines.index("    wait_flag.mte2.v slot")
+    add = next(at for at, line in enumerate(lines) if line.lstrip().startswith("vadd"))
+    moved = [*lines[:wait], *lines[wait + 1 : add + 1], lines[wait], *lines[add + 1 :]]
+    chip = load_chip("tw2")
+    found = simulate(assemble("\n".join(moved), chip=chip), chip, hazards=True).hazards
+    said = re.sub(r"\(instruction.*?\)", "(...)", "\n".join(problem.render() for problem in found))
+    shown = next(block for _, block in BLOCKS if block.startswith("error[TW1405]"))
+    assert shown.splitlines()[0] in said
+    assert shown.splitlines()[1] in said
+
+
+def test_every_directive_is_in_the_summary() -> None:
+    summary = section("Writing a program")
+    missing = [word for word in DIRECTIVES if f"`{word}" not in summary]
+    assert not missing
