@@ -52,11 +52,10 @@ def observe(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def _prepared(case: Case) -> Run:
-    """The run without its data, if its control does not depend on them. Races are looked for first: workers share
-    the work of programs without any."""
+    """The run before its data, if its control does not depend on them."""
     if any(instr.row.kind == "sld" for instr in case.program.instrs):
-        return simulate(case.program, case.chip, case.inputs(), hazards=True, workers=1)
-    return prepare(case.program, case.chip, hazards=case.baseline)
+        return simulate(case.program, case.chip, case.inputs(), workers=1)
+    return prepare(case.program, case.chip)
 
 
 def digest(arrays: dict[str, np.ndarray]) -> str:
