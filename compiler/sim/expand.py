@@ -38,7 +38,7 @@ from compiler.sim.scalar_unit import (
 from compiler.target import Chip
 
 MAX_STEPS = 200_000_000
-# What a run may hold: some 150 bytes for each dispatched instruction, some 2 KiB for each class.
+# What a run may hold: 100 bytes for each dispatched instruction, 230 where hazards are looked for, and 2 KiB a class.
 MAX_DISPATCHED, MAX_CLASSES = 1 << 25, 1 << 18
 
 
