@@ -6,7 +6,7 @@ point. What a class does to arrays is prepared once; an instruction then only su
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.convert import to_fp32
+from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.execute import reproducible, store, widened
 from compiler.isa.layout import Laid, Sum
 from compiler.isa.model import Args
@@ -25,7 +26,6 @@ from compiler.sim.pipeline import Schedule
 
 # Where matrices are kept as they are until somebody looks at their bytes.
 LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
-_FP16 = np.dtype(np.float16)
 # Products of all cores that may wait to be formed: enough to keep workers busy, few enough to find their factors in
 # the caches.
 MAX_PENDING = 64
@@ -119,11 +119,49 @@ def _form(sums: list[Sum]) -> None:
             each.form()
 
 
+class _Snapshots:
+    """Matrices taken out of one shared memory, for the cores that load the same ones: fp32 where they were fp16, which
+    is the form products want and goes back exactly."""
+
+    PAGE_SHIFT = 12
+    MAX_ELEMENTS = 1 << 25
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self._kept: dict[tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
+        self._pages = np.zeros((memory.size >> self.PAGE_SHIFT) + 1, np.bool_)  # some byte of them was taken
+        self._elements = 0
+
+    def take(self, matrix: np.ndarray, place: int, extent: int) -> np.ndarray:
+        key = (place, matrix.shape, matrix.strides, matrix.dtype)
+        kept = self._kept.get(key)
+        if kept is None:
+            if self._elements > self.MAX_ELEMENTS:
+                self._forget()
+            kept = self._kept[key] = snapshot(matrix)
+            self._elements += matrix.size
+            self._pages[place >> self.PAGE_SHIFT : (place + extent >> self.PAGE_SHIFT) + 1] = True
+        return kept
+
+    def written(self, place: int, extent: int) -> None:
+        if self._kept and self._pages[place >> self.PAGE_SHIFT : (place + extent >> self.PAGE_SHIFT) + 1].any():
+            self._forget()
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._pages[:] = False
+        self._elements = 0
+
+
+def snapshot(matrix: np.ndarray) -> np.ndarray:
+    return to_fp32(matrix) if matrix.dtype == np.float16 else matrix.copy()
+
+
 class _Core:
     """One core's memories, and the matrices in them whose bytes have not been written."""
 
-    def __init__(self, memories: Memories, number: int, sums: _Sums) -> None:
-        self._bytes = memories.of(number)
+    def __init__(self, memory: Mapping[str, np.ndarray], shared: Mapping[str, _Snapshots], sums: _Sums) -> None:
+        self._bytes = memory
+        self._shared = shared
         self._sums = sums
         self._laid: dict[str, dict[int, tuple[Laid, _Operand]]] = {name: {} for name in LAID_MEMORIES}
         # Where an operand was found last: the start and holder of a kept matrix, and the part of it.
@@ -145,9 +183,11 @@ class _Core:
         for operand, result in zip(plan.targets, results, strict=True):
             place = addresses[operand.address_index] + operand.offset
             if operand.laid:
-                self._write(operand, place, result, inputs)
-            else:
-                store(self._array(operand, place), result)
+                self._write(operand, place, result, plan, inputs, addresses)
+                continue
+            store(self._array(operand, place), result)
+            if operand.memory in self._shared:
+                self._shared[operand.memory].written(place, operand.extent)
 
     def _array(self, o: _Operand, place: int) -> np.ndarray:
         return np.ndarray(o.shape, o.dtype, self._bytes[o.memory].data, place, o.strides)
@@ -178,7 +218,9 @@ class _Core:
         self._settle(o, place)
         return self._array(o, place)
 
-    def _write(self, o: _Operand, place: int, result: Any, inputs: list[Any]) -> None:
+    def _write(
+        self, o: _Operand, place: int, result: Any, plan: _Plan, inputs: list[Any], addresses: list[int]
+    ) -> None:
         here = self._laid[o.memory]
         kept = here.get(place)
         # Kept matrices share no bytes with each other: one that is wholly overwritten is the only one here.
@@ -192,12 +234,12 @@ class _Core:
             here[place] = (result, o)
             self._sums.add(result)
             return
-        matrix = result.matrix
-        for each in inputs:
-            if isinstance(each, np.ndarray) and (matrix is each or np.may_share_memory(matrix, each)):
-                # A snapshot, and in the form products want it: fp16 and back is exact.
-                result.matrix = to_fp32(matrix) if matrix.dtype == _FP16 else matrix.copy()
-                break
+        for source, value in zip(plan.sources, inputs, strict=True):
+            if result.matrix is value and source.memory in self._shared:
+                start = addresses[source.address_index] + source.offset
+                result.matrix = self._shared[source.memory].take(value, start, source.extent)
+            elif isinstance(value, np.ndarray) and np.may_share_memory(result.matrix, value):
+                result.matrix = snapshot(result.matrix)
         here[place] = (result, o)
 
     def _settle(self, o: _Operand, place: int, overwritten: bool = False) -> None:
@@ -249,7 +291,9 @@ class Computation:
         side by side; what they form does not depend on how many there are."""
         with reproducible(), ThreadPoolExecutor(workers) as pool:
             sums = _Sums(pool, workers)
-            cores = [_Core(memories, number, sums) for number in range(self._cores)]
+            shared = {id(memory): _Snapshots(memory) for memory in (memories.ddr, *memories.llb)}
+            views = [memories.of(number) for number in range(self._cores)]
+            cores = [_Core(v, {name: shared[id(v[name])] for name in SHARED_MEMORIES}, sums) for v in views]
             for core, plan, addresses in zip(self._core, self._plan, self._addresses, strict=True):
                 if plan is not None:
                     cores[core].apply(plan, addresses)
