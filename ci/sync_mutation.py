@@ -143,7 +143,7 @@ def delayed(run: Run, seed: int) -> Run:
     report = HazardReport(run.stream, run.classes, timed, run.program, run.chip)
     problems = report.stuck() or report.races() + report.leaks()
     # Known to be race-free or not, it is computed in order of time: that order is what is tried here.
-    return Run(run.program, run.chip, run.stream, run.classes, timed, problems, checked=False)
+    return Run(run.program, run.chip, run.stream, run.classes, timed, problems)
 
 
 def kind_of(problems: list[Problem]) -> str:
