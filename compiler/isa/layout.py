@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -234,20 +235,35 @@ class Sum(Laid):
     def form(self) -> np.ndarray:
         """Add the products up, in program order."""
         if self._value is None:
-            chain: list[Sum] = []
-            link: Sum | np.ndarray | None = self
-            while isinstance(link, Sum) and link._value is None:
-                chain.append(link)
-                link = link._before
-            total = link._value if isinstance(link, Sum) else link
-            for each in reversed(chain):
-                product = cube_product(each._a, each._b)
-                total = product if total is None else np.add(total, product, out=product)
-            self._value, self._before = total, None
+            self._value = self.recipe().form()
+            self._before = None
             del self._a, self._b
-        if self._value is None:
-            raise TypeError("a sum has at least one product")
         return self._value
+
+    def recipe(self) -> Recipe:
+        """What is to be added up."""
+        factors: list[tuple[np.ndarray, np.ndarray]] = []
+        link: Sum | np.ndarray | None = self
+        while isinstance(link, Sum) and link._value is None:
+            factors.append((link._a, link._b))
+            link = link._before
+        return Recipe(link._value if isinstance(link, Sum) else link, factors[::-1])
+
+
+class Recipe(NamedTuple):
+    """Where a sum starts, if not from nothing, and the products that follow."""
+
+    start: np.ndarray | None
+    factors: list[tuple[np.ndarray, np.ndarray]]
+
+    def form(self) -> np.ndarray:
+        total = self.start
+        for a, b in self.factors:
+            product = cube_product(a, b)
+            total = product if total is None else np.add(total, product, out=product)
+        if total is None:
+            raise TypeError("a sum has at least one product")
+        return total
 
 
 def product_in_l0c(c: Blocks | None, a: Blocks, b: Blocks, m: int, n: int, k: int) -> Sum:

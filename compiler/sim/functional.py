@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.isa.convert import to_fp32
 from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.execute import reproducible, store, widened
-from compiler.isa.layout import Laid, Sum
+from compiler.isa.layout import Laid, Recipe, Sum
 from compiler.isa.model import Args
 from compiler.sim.classes import ClassTable
 from compiler.sim.expand import Stream
@@ -29,6 +29,7 @@ LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
 # Products of all cores that may wait to be formed: enough to keep workers busy, few enough to find their factors in
 # the caches.
 MAX_PENDING = 64
+MAX_WORKERS = 8
 
 
 # ---- what a class does ------------------------------------------------------------------------------------
@@ -86,12 +87,63 @@ def _plan(args: Args) -> _Plan | None:
     return _Plan(args, row.semantics, tuple(sources), tuple(targets), row.kind == "sld")
 
 
+class Tape:
+    """The steps of one run that touch numbers, without the bookkeeping that found them.
+
+    What a race-free program without scalar loads does to which bytes depends on its inputs in nothing. Played again
+    on the same memories with other inputs, the steps refresh the same arrays in the same order.
+    """
+
+    MAX_ELEMENTS = 1 << 27  # of the arrays that are kept alive for the next time
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+        self._elements = 0
+
+    @property
+    def complete(self) -> bool:
+        return self._elements <= self.MAX_ELEMENTS
+
+    def add(self, step: Callable[[], None], elements: int = 0) -> None:
+        self._elements += elements
+        if self.complete:
+            self._steps.append(step)
+        else:
+            self._steps.clear()
+
+    def play(self) -> None:
+        with reproducible():
+            for step in self._steps:
+                step()
+
+
+class Workers:
+    """Threads that do the same to many things that have nothing to do with each other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._threads = ThreadPoolExecutor(MAX_WORKERS)
+
+    def each(self, function: Callable[[Any], Any], things: list[Any]) -> None:
+        count = max(1, min(self.count, len(things)))
+        others = [self._threads.submit(_each, function, things[start::count]) for start in range(1, count)]
+        _each(function, things[::count])
+        for other in others:
+            other.result()
+
+
+def _each(function: Callable[[Any], Any], things: list[Any]) -> None:
+    with np.errstate(all="ignore"):
+        for thing in things:
+            function(thing)
+
+
 class _Sums:
     """The results of all cubes that are still to be formed. They have nothing to do with each other, so workers form
     them side by side; what they form does not depend on how many workers there are."""
 
-    def __init__(self, pool: ThreadPoolExecutor, workers: int) -> None:
-        self._pool, self._workers = pool, workers
+    def __init__(self, pool: Workers, tape: Tape | None) -> None:
+        self._pool, self._tape = pool, tape
         self._waiting: list[Sum] = []
 
     def add(self, total: Sum) -> None:
@@ -102,21 +154,24 @@ class _Sums:
 
     def form_all(self, _: Sum) -> None:
         # A sum that another one goes on from is formed on the way.
-        last = [each for each in self._waiting if not each.continued]
+        last = [each for each in self._waiting if not each.continued and not each.formed]
         self._waiting.clear()
-        if self._workers == 1 or len(last) == 1:
-            _form(last)
-        else:
-            others = [self._pool.submit(_form, last[start :: self._workers]) for start in range(1, self._workers)]
-            _form(last[:: self._workers])
-            for other in others:
-                other.result()
+        recipes = [each.recipe() for each in last] if self._tape is not None else []
+        self._pool.each(Sum.form, last)
+        if self._tape is not None:
+            again = [_Again(recipe, each.form()) for recipe, each in zip(recipes, last, strict=True)]
+            elements = sum(each.result.size + sum(a.size + b.size for a, b in each.recipe.factors) for each in again)
+            self._tape.add(partial(self._pool.each, _Again.form, again), elements)
 
 
-def _form(sums: list[Sum]) -> None:
-    with np.errstate(all="ignore"):
-        for each in sums:
-            each.form()
+class _Again(NamedTuple):
+    """A sum to be formed anew, where its users look for it."""
+
+    recipe: Recipe
+    result: np.ndarray
+
+    def form(self) -> None:
+        np.copyto(self.result, self.recipe.form())
 
 
 class _Snapshots:
@@ -126,7 +181,8 @@ class _Snapshots:
     PAGE_SHIFT = 12
     MAX_ELEMENTS = 1 << 25
 
-    def __init__(self, memory: np.ndarray) -> None:
+    def __init__(self, memory: np.ndarray, tape: Tape | None) -> None:
+        self._tape = tape
         self._kept: dict[tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
         self._pages = np.zeros((memory.size >> self.PAGE_SHIFT) + 1, np.bool_)  # some byte of them was taken
         self._elements = 0
@@ -137,7 +193,7 @@ class _Snapshots:
         if kept is None:
             if self._elements > self.MAX_ELEMENTS:
                 self._forget()
-            kept = self._kept[key] = snapshot(matrix)
+            kept = self._kept[key] = snapshot(matrix, self._tape)
             self._elements += matrix.size
             self._pages[place >> self.PAGE_SHIFT : (place + extent >> self.PAGE_SHIFT) + 1] = True
         return kept
@@ -152,42 +208,68 @@ class _Snapshots:
         self._elements = 0
 
 
-def snapshot(matrix: np.ndarray) -> np.ndarray:
-    return to_fp32(matrix) if matrix.dtype == np.float16 else matrix.copy()
+def snapshot(matrix: np.ndarray, tape: Tape | None) -> np.ndarray:
+    copy = to_fp32(matrix) if matrix.dtype == np.float16 else matrix.copy()
+    if tape is not None:
+        tape.add(partial(_refresh, copy, matrix), copy.size)
+    return copy
+
+
+def _refresh(copy: np.ndarray, matrix: np.ndarray) -> None:
+    np.copyto(copy, to_fp32(matrix) if matrix.dtype == np.float16 else matrix)
 
 
 class _Core:
     """One core's memories, and the matrices in them whose bytes have not been written."""
 
-    def __init__(self, memory: Mapping[str, np.ndarray], shared: Mapping[str, _Snapshots], sums: _Sums) -> None:
+    def __init__(
+        self, memory: Mapping[str, np.ndarray], shared: Mapping[str, _Snapshots], sums: _Sums, tape: Tape | None
+    ) -> None:
         self._bytes = memory
         self._shared = shared
         self._sums = sums
+        self._tape = tape
         self._laid: dict[str, dict[int, tuple[Laid, _Operand]]] = {name: {} for name in LAID_MEMORIES}
         # Where an operand was found last: the start and holder of a kept matrix, and the part of it.
         self._known: dict[tuple[_Operand, int], tuple[int, _Operand, tuple[int, int, int, int] | None]] = {}
         self.loaded: list[int] = []
 
-    def apply(self, plan: _Plan, addresses: list[int]) -> None:
-        inputs = []
-        for operand in plan.sources:
-            place = addresses[operand.address_index] + operand.offset
-            value = self._read(operand, place) if operand.laid else self._array(operand, place)
-            inputs.append(widened(value) if operand.widens and isinstance(value, np.ndarray) else value)
-        results = plan.semantics(plan.args, *inputs)
+    def apply(self, plan: _Plan, sources: list[int], targets: list[int]) -> None:
+        """Run one instruction whose operands begin at these places."""
+        values = [
+            self._read(operand, place) if operand.laid else self._array(operand, place)
+            for operand, place in zip(plan.sources, sources, strict=False)
+        ]
+        results = _compute(plan, values)
         if plan.is_load:
             self.loaded.append(int(results))
-            return
-        if not isinstance(results, tuple):
-            results = (results,)
-        for operand, result in zip(plan.targets, results, strict=True):
-            place = addresses[operand.address_index] + operand.offset
-            if operand.laid:
-                self._write(operand, place, result, plan, inputs, addresses)
-                continue
-            store(self._array(operand, place), result)
-            if operand.memory in self._shared:
-                self._shared[operand.memory].written(place, operand.extent)
+        elif isinstance(results, Laid) and plan.targets[0].laid:
+            if not (isinstance(results, Sum) and not results.formed):
+                self._own(results, plan, values, sources)
+            self._keep(plan.targets[0], targets[0], results)
+        else:
+            arrays = [self._overwrite(o, place) for o, place in zip(plan.targets, targets, strict=False)]
+            _store_all(arrays, results)
+            if self._tape is not None:
+                self._tape.add(lambda: _store_all(arrays, _compute(plan, values)))
+
+    def _own(self, result: Laid, plan: _Plan, values: list[Any], places: list[int]) -> None:
+        """See that a matrix to be kept is no view of bytes that may change, and is made again when the tape plays."""
+        matrix = result.matrix
+        for operand, place, value in zip(plan.sources, places, values, strict=False):
+            if isinstance(value, Laid):
+                if not isinstance(value, Sum) and np.may_share_memory(matrix, value.matrix):
+                    return  # a part of what is kept already
+            elif matrix is value and operand.memory in self._shared:
+                result.matrix = self._shared[operand.memory].take(value, place, operand.extent)
+                return
+            elif np.may_share_memory(matrix, value):
+                result.matrix = snapshot(matrix, self._tape)
+                return
+        if self._tape is not None:
+            if not matrix.flags.writeable:
+                result.matrix = matrix = matrix.copy()
+            self._tape.add(lambda: np.copyto(matrix, _compute(plan, values).matrix), matrix.size)
 
     def _array(self, o: _Operand, place: int) -> np.ndarray:
         return np.ndarray(o.shape, o.dtype, self._bytes[o.memory].data, place, o.strides)
@@ -218,29 +300,23 @@ class _Core:
         self._settle(o, place)
         return self._array(o, place)
 
-    def _write(
-        self, o: _Operand, place: int, result: Any, plan: _Plan, inputs: list[Any], addresses: list[int]
-    ) -> None:
+    def _keep(self, o: _Operand, place: int, result: Laid) -> None:
         here = self._laid[o.memory]
         kept = here.get(place)
         # Kept matrices share no bytes with each other: one that is wholly overwritten is the only one here.
         if here and not (kept is not None and o.dense and kept[1].extent == o.extent):
             self._settle(o, place, overwritten=o.dense)
-        if not isinstance(result, Laid):
-            here.pop(place, None)
-            store(self._array(o, place), result)
-            return
-        if isinstance(result, Sum):
-            here[place] = (result, o)
-            self._sums.add(result)
-            return
-        for source, value in zip(plan.sources, inputs, strict=True):
-            if result.matrix is value and source.memory in self._shared:
-                start = addresses[source.address_index] + source.offset
-                result.matrix = self._shared[source.memory].take(value, start, source.extent)
-            elif isinstance(value, np.ndarray) and np.may_share_memory(result.matrix, value):
-                result.matrix = snapshot(result.matrix)
         here[place] = (result, o)
+        if isinstance(result, Sum) and not result.formed:
+            self._sums.add(result)
+
+    def _overwrite(self, o: _Operand, place: int) -> np.ndarray:
+        """The bytes that are about to be written; nobody may rely on what was kept of them."""
+        if o.laid:
+            self._settle(o, place, overwritten=o.dense)
+        elif o.memory in self._shared:
+            self._shared[o.memory].written(place, o.extent)
+        return self._array(o, place)
 
     def _settle(self, o: _Operand, place: int, overwritten: bool = False) -> None:
         """Write out every kept matrix that shares bytes with this operand, or drop it if all of it is overwritten."""
@@ -248,8 +324,24 @@ class _Core:
         for start, (laid, holder) in list(here.items()):
             if start < end and place < start + holder.extent:
                 if not (overwritten and place <= start and start + holder.extent <= end):
-                    store(self._array(holder, start), laid)
+                    array = self._array(holder, start)
+                    store(array, laid)
+                    if self._tape is not None:
+                        self._tape.add(partial(store, array, laid))
                 del here[start]
+
+
+def _compute(plan: _Plan, values: list[Any]) -> Any:
+    inputs = [
+        widened(value) if operand.widens and isinstance(value, np.ndarray) else value
+        for operand, value in zip(plan.sources, values, strict=True)
+    ]
+    return plan.semantics(plan.args, *inputs)
+
+
+def _store_all(arrays: list[np.ndarray], results: Any) -> None:
+    for array, result in zip(arrays, results if isinstance(results, tuple) else (results,), strict=True):
+        store(array, result)
 
 
 @lru_cache(maxsize=4096)
@@ -283,18 +375,36 @@ class Computation:
         sequence = sequence[active[sequence]]
         self._cores = stream.cores
         self._core = (np.searchsorted(stream.core_start, sequence, side="right") - 1).tolist()
-        self._plan = [plans[klass] for klass in stream.klass[sequence].tolist()]
-        self._addresses = stream.address[sequence].tolist()
+        klass = stream.klass[sequence]
+        self._plan = [plans[each] for each in klass.tolist()]
+        self._sources = _places(plans, klass, stream.address[sequence], "sources")
+        self._targets = _places(plans, klass, stream.address[sequence], "targets")
 
-    def run(self, memories: Memories, workers: int = 1) -> list[list[int]]:
+    def run(self, memories: Memories, workers: Workers, tape: Tape | None = None) -> list[list[int]]:
         """Compute on the memories; returns what each core's scalar loads read. Workers form the results of the cubes
         side by side; what they form does not depend on how many there are."""
-        with reproducible(), ThreadPoolExecutor(workers) as pool:
-            sums = _Sums(pool, workers)
-            shared = {id(memory): _Snapshots(memory) for memory in (memories.ddr, *memories.llb)}
-            views = [memories.of(number) for number in range(self._cores)]
-            cores = [_Core(v, {name: shared[id(v[name])] for name in SHARED_MEMORIES}, sums) for v in views]
-            for core, plan, addresses in zip(self._core, self._plan, self._addresses, strict=True):
+        sums = _Sums(workers, tape)
+        snapshots = {id(memory): _Snapshots(memory, tape) for memory in (memories.ddr, *memories.llb)}
+        cores = []
+        for number in range(self._cores):
+            view = memories.of(number)
+            shared = {name: snapshots[id(view[name])] for name in SHARED_MEMORIES}
+            cores.append(_Core(view, shared, sums, tape))
+        with reproducible():
+            work = zip(self._core, self._plan, self._sources, self._targets, strict=True)
+            for core, plan, sources, targets in work:
                 if plan is not None:
-                    cores[core].apply(plan, addresses)
+                    cores[core].apply(plan, sources, targets)
         return [core.loaded for core in cores]
+
+
+def _places(plans: list[_Plan | None], klass: np.ndarray, address: np.ndarray, side: str) -> list[list[int]]:
+    """Where the operands of every instruction begin; rows of classes with fewer operands are filled up."""
+    operands = [getattr(plan, side) if plan is not None else () for plan in plans]
+    width = max((len(each) for each in operands), default=0)
+    index, offset = np.zeros((len(plans), width), np.int64), np.zeros((len(plans), width), np.int64)
+    for number, each in enumerate(operands):
+        for at, operand in enumerate(each):
+            index[number, at], offset[number, at] = operand.address_index, operand.offset
+    places: list[list[int]] = (np.take_along_axis(address, index[klass], axis=1) + offset[klass]).tolist()
+    return places

@@ -29,8 +29,12 @@ class Memories:
         self.ddr = self._filled(self._span("ddr"))
         self.llb = [self._filled(self._span("llb")) for _ in range(chip.clusters)]
         self._cores = [_CoreMemories(self, core) for core in range(cores)]
-        for name, array in _checked(program, inputs or {}).items():
-            buffer = next(b for b in program.buffers if b.name == name)
+        self.fill(inputs or {})
+
+    def fill(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Put the inputs where the program looks for them."""
+        for name, array in _checked(self.program, inputs).items():
+            buffer = next(b for b in self.program.buffers if b.name == name)
             for memory in [self.ddr] if buffer.memory == "ddr" else self.llb:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 memory[buffer.offset : buffer.offset + content.size] = content
