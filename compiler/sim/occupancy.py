@@ -137,6 +137,9 @@ def _live(accesses: _Accesses, capacity: int, preset: bool) -> tuple[np.ndarray,
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     born = np.where(writes[at], start[at], 0 if preset else start[at])
     last_read = np.maximum.reduceat(np.where(writes, -1, end), at)
+    # What is overwritten is dead, also while the instruction that overwrites it (an accumulation, say) still runs.
+    again = np.flatnonzero(piece[at[1:]] == piece[at[:-1]])
+    last_read[again] = np.minimum(last_read[again], born[again + 1])
     lived = last_read > born
     bytes_ = size[piece[at[lived]]]
     times, where = np.unique(np.concatenate([born[lived], last_read[lived]]), return_inverse=True)

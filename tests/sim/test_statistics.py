@@ -7,13 +7,15 @@ import json
 import numpy as np
 import pytest
 
+from compiler.isa.assembler import assemble
 from compiler.isa.dtypes import MEMORIES, Queue
 from compiler.sim import occupancy
 from compiler.sim.classes import READ, WRITE
 from compiler.sim.occupancy import Occupancy, occupancies
 from compiler.sim.pipeline import REASONS
-from compiler.sim.simulator import Run
+from compiler.sim.simulator import Run, simulate
 from compiler.sim.statistics import statistics, table
+from compiler.target import load_chip
 from tests.sim import sample
 
 
@@ -178,3 +180,22 @@ def test_a_program_that_does_nothing() -> None:
     stats = statistics(sample.run(".chip tiny\n.cores 1\nhalt\n"))
     assert (stats.macs, stats.paths, stats.memories) == (0, (), ())
     assert table(stats)
+
+
+def test_an_accumulator_is_counted_once() -> None:
+    chip = load_chip("tw2")
+    text = """
+        .cores 1
+        filll0a.fp16 [0], <256>, 1.0
+        filll0b.fp16 [0], <256>, 1.0
+        set_flag.mte1.m 0
+        wait_flag.mte1.m 0
+        mad.fp16 [0], [0], [0], <16, 16, 16>
+        loop x1, 4, done
+        madacc.fp16 [0], [0], [0], <16, 16, 16>
+    done:
+        halt
+    """
+    run = simulate(assemble(text, chip=chip), chip)
+    (sums,) = (each for each in occupancies(run) if each.memory == "l0c")
+    assert sums.peak_bytes == 16 * 16 * 4
