@@ -32,7 +32,7 @@ class Run:
     classes: ClassTable
     schedule: Schedule
     hazards: list[Problem]
-    checked: bool  # whether hazards were looked for
+    checked: bool = False  # whether hazards were looked for
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     _workers: Workers = field(default_factory=lambda: Workers(1))
     _executed: bool = False
