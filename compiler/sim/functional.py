@@ -7,29 +7,26 @@ point. What a class does to arrays is prepared once; an instruction then only su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from compiler.isa.convert import to_fp32
 from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.execute import reproducible, store, widened
-from compiler.isa.layout import Laid, Recipe, Sum
+from compiler.isa.layout import Laid, Sum
 from compiler.isa.model import Args
 from compiler.sim.classes import ClassTable
 from compiler.sim.expand import Stream
 from compiler.sim.memory import Memories
 from compiler.sim.pipeline import Schedule
+from compiler.sim.sums import Sums, Workers
+from compiler.sim.tape import Tape
 
 # Where matrices are kept as they are until somebody looks at their bytes.
 LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
-# Products of all cores that may wait to be formed: enough to keep workers busy, few enough to find their factors in
-# the caches.
-MAX_PENDING = 64
-MAX_WORKERS = 8
 
 
 # ---- what a class does ------------------------------------------------------------------------------------
@@ -87,93 +84,6 @@ def _plan(args: Args) -> _Plan | None:
     return _Plan(args, row.semantics, tuple(sources), tuple(targets), row.kind == "sld")
 
 
-class Tape:
-    """The steps of one run that touch numbers, without the bookkeeping that found them.
-
-    What a race-free program without scalar loads does to which bytes depends on its inputs in nothing. Played again
-    on the same memories with other inputs, the steps refresh the same arrays in the same order.
-    """
-
-    MAX_ELEMENTS = 1 << 27  # of the arrays that are kept alive for the next time
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
-        self._elements = 0
-
-    @property
-    def complete(self) -> bool:
-        return self._elements <= self.MAX_ELEMENTS
-
-    def add(self, step: Callable[[], None], elements: int = 0) -> None:
-        self._elements += elements
-        if self.complete:
-            self._steps.append(step)
-        else:
-            self._steps.clear()
-
-    def play(self) -> None:
-        with reproducible():
-            for step in self._steps:
-                step()
-
-
-class Workers:
-    """Threads that do the same to many things that have nothing to do with each other."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._threads = ThreadPoolExecutor(MAX_WORKERS)
-
-    def each(self, function: Callable[[Any], Any], things: list[Any]) -> None:
-        count = max(1, min(self.count, len(things)))
-        others = [self._threads.submit(_each, function, things[start::count]) for start in range(1, count)]
-        _each(function, things[::count])
-        for other in others:
-            other.result()
-
-
-def _each(function: Callable[[Any], Any], things: list[Any]) -> None:
-    with np.errstate(all="ignore"):
-        for thing in things:
-            function(thing)
-
-
-class _Sums:
-    """The results of all cubes that are still to be formed. They have nothing to do with each other, so workers form
-    them side by side; what they form does not depend on how many workers there are."""
-
-    def __init__(self, pool: Workers, tape: Tape | None) -> None:
-        self._pool, self._tape = pool, tape
-        self._waiting: list[Sum] = []
-
-    def add(self, total: Sum) -> None:
-        total.when_wanted = self.form_all
-        self._waiting.append(total)
-        if len(self._waiting) >= MAX_PENDING:
-            self.form_all(total)
-
-    def form_all(self, _: Sum) -> None:
-        # A sum that another one goes on from is formed on the way.
-        last = [each for each in self._waiting if not each.continued and not each.formed]
-        self._waiting.clear()
-        recipes = [each.recipe() for each in last] if self._tape is not None else []
-        self._pool.each(Sum.form, last)
-        if self._tape is not None:
-            again = [_Again(recipe, each.form()) for recipe, each in zip(recipes, last, strict=True)]
-            elements = sum(each.result.size + sum(a.size + b.size for a, b in each.recipe.factors) for each in again)
-            self._tape.add(partial(self._pool.each, _Again.form, again), elements)
-
-
-class _Again(NamedTuple):
-    """A sum to be formed anew, where its users look for it."""
-
-    recipe: Recipe
-    result: np.ndarray
-
-    def form(self) -> None:
-        np.copyto(self.result, self.recipe.form())
-
-
 class _Snapshots:
     """Matrices taken out of one shared memory, for the cores that load the same ones: fp32 where they were fp16, which
     is the form products want and goes back exactly."""
@@ -223,7 +133,7 @@ class _Core:
     """One core's memories, and the matrices in them whose bytes have not been written."""
 
     def __init__(
-        self, memory: Mapping[str, np.ndarray], shared: Mapping[str, _Snapshots], sums: _Sums, tape: Tape | None
+        self, memory: Mapping[str, np.ndarray], shared: Mapping[str, _Snapshots], sums: Sums, tape: Tape | None
     ) -> None:
         self._bytes = memory
         self._shared = shared
@@ -383,7 +293,7 @@ class Computation:
     def run(self, memories: Memories, workers: Workers, tape: Tape | None = None) -> list[list[int]]:
         """Compute on the memories; returns what each core's scalar loads read. Workers form the results of the cubes
         side by side; what they form does not depend on how many there are."""
-        sums = _Sums(workers, tape)
+        sums = Sums(workers, tape)
         snapshots = {id(memory): _Snapshots(memory, tape) for memory in (memories.ddr, *memories.llb)}
         cores = []
         for number in range(self._cores):

@@ -13,12 +13,14 @@ from compiler.errors import HazardError, Problem, UsageError
 from compiler.isa.program import Program
 from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
-from compiler.sim.functional import MAX_WORKERS, Computation, Tape, Workers
+from compiler.sim.functional import Computation
 from compiler.sim.hazards import HazardReport
 from compiler.sim.interpreter import MAX_STEPS as INTERPRETED_STEPS
 from compiler.sim.interpreter import interpret
 from compiler.sim.memory import Memories
 from compiler.sim.pipeline import Schedule, schedule
+from compiler.sim.sums import MAX_WORKERS, Workers
+from compiler.sim.tape import Tape
 from compiler.target import Chip
 
 

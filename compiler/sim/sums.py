@@ -1,0 +1,76 @@
+"""The results of the cubes, formed late and side by side: between two looks at them they have nothing to do with each
+other, whatever core they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compiler.isa.layout import Recipe, Sum
+from compiler.sim.tape import Tape
+
+# Products of all cores that may wait to be formed: enough to keep workers busy, few enough to find their factors in
+# the caches.
+MAX_PENDING = 64
+MAX_WORKERS = 8
+
+
+class Workers:
+    """Threads that do the same to many things that have nothing to do with each other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._threads = ThreadPoolExecutor(MAX_WORKERS)
+
+    def each(self, function: Callable[[Any], Any], things: list[Any]) -> None:
+        count = max(1, min(self.count, len(things)))
+        others = [self._threads.submit(_each, function, things[start::count]) for start in range(1, count)]
+        _each(function, things[::count])
+        for other in others:
+            other.result()
+
+
+def _each(function: Callable[[Any], Any], things: list[Any]) -> None:
+    with np.errstate(all="ignore"):
+        for thing in things:
+            function(thing)
+
+
+class Sums:
+    """The results of all cubes that are still to be formed. They have nothing to do with each other, so workers form
+    them side by side; what they form does not depend on how many workers there are."""
+
+    def __init__(self, pool: Workers, tape: Tape | None) -> None:
+        self._pool, self._tape = pool, tape
+        self._waiting: list[Sum] = []
+
+    def add(self, total: Sum) -> None:
+        total.when_wanted = self.form_all
+        self._waiting.append(total)
+        if len(self._waiting) >= MAX_PENDING:
+            self.form_all(total)
+
+    def form_all(self, _: Sum) -> None:
+        # A sum that another one goes on from is formed on the way.
+        last = [each for each in self._waiting if not each.continued and not each.formed]
+        self._waiting.clear()
+        recipes = [each.recipe() for each in last] if self._tape is not None else []
+        self._pool.each(Sum.form, last)
+        if self._tape is not None:
+            again = [_Again(recipe, each.form()) for recipe, each in zip(recipes, last, strict=True)]
+            elements = sum(each.result.size + sum(a.size + b.size for a, b in each.recipe.factors) for each in again)
+            self._tape.add(partial(self._pool.each, _Again.form, again), elements)
+
+
+class _Again(NamedTuple):
+    """A sum to be formed anew, where its users look for it."""
+
+    recipe: Recipe
+    result: np.ndarray
+
+    def form(self) -> None:
+        np.copyto(self.result, self.recipe.form())
