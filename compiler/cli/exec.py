@@ -67,9 +67,12 @@ def run(args: argparse.Namespace) -> int:
     if args.interpret:
         return _interpret(args, program, chip, inputs)
 
+    from compiler.isa.jit import compiled_before
     from compiler.sim.expand import MAX_STEPS
     from compiler.sim.simulator import simulate
 
+    if not compiled_before():
+        print("note: compiling the simulator, once for this version; this takes some 20 seconds", file=sys.stderr)
     simulated = simulate(
         program, chip, inputs, hazards=args.hazards, seed=args.seed, max_steps=args.max_steps or MAX_STEPS
     )

@@ -24,7 +24,7 @@ def _cache_dir() -> Path | None:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted([*isa.rglob("*.py"), *(isa.parent / "sim").glob("*.py")]):
         digest.update(source.read_bytes())
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 (never raises)
     for base in (root, Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"):
         directory = base / "tilewright" / f"kernels-{digest.hexdigest()[:16]}"
         try:
@@ -34,6 +34,12 @@ def _cache_dir() -> Path | None:
         if os.access(directory, os.W_OK) and directory.stat().st_uid == os.getuid():
             return directory
     return None
+
+
+def compiled_before() -> bool:
+    """Whether an earlier process has left compiled code for this version."""
+    directory = _cache_dir()
+    return directory is not None and any(directory.rglob("*.nbc"))
 
 
 def kernel(function: Function) -> Function:
