@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import HazardError, Problem, UsageError
+from compiler.isa.dtypes import DTYPES
 from compiler.isa.program import Program
 from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
@@ -22,6 +23,9 @@ from compiler.sim.pipeline import Schedule, schedule
 from compiler.sim.sums import MAX_WORKERS, Workers
 from compiler.sim.tape import Tape
 from compiler.target import Chip
+
+# Roles of buffers whose contents the caller gives.
+GIVEN = ("input", "inout")
 
 
 @dataclass
@@ -48,28 +52,44 @@ class Run:
     def computation(self) -> Computation:
         return Computation(self.stream, self.classes, self.schedule)
 
+    @property
+    def recordable(self) -> bool:
+        """Whether what the program does to which bytes is known to depend on its inputs in nothing."""
+        loads = any(instr.row.kind == "sld" for instr in self.program.instrs)
+        return self.checked and not self.hazards and not loads
+
+    def record(self) -> bool:
+        """Set up executions in advance, on inputs of zeros: they then only touch numbers. False where that cannot be,
+        for a program that is not known to be free of hazards, or one too large to be recorded."""
+        zeros = {b.name: np.zeros(b.shape, DTYPES[b.dtype].numpy) for b in self.program.buffers if b.role in GIVEN}
+        if self.recordable and self._recorded is None:
+            self._compute(zeros, Tape())
+        return self._recorded is not None
+
     def execute(self, inputs: Mapping[str, np.ndarray], *, workers: int | None = None) -> list[list[int]]:
         """Compute ``outputs`` from ``inputs``; any number of times. Returns what the scalar loads read.
 
-        The result does not depend on the number of workers. What a program without hazards does is recorded when it
-        is executed for the second time; from the third on only that is played.
+        The result does not depend on the number of workers. A program that can be recorded is when it is executed for
+        the second time, if it was not before.
         """
         self._workers.count = min(MAX_WORKERS, workers or os.cpu_count() or 1)
+        loaded: list[list[int]] = [[] for _ in range(self.stream.cores)]
         if self._recorded is not None:
             memories, tape = self._recorded
             memories.fill(inputs)
             tape.play()
-            self.outputs = memories.outputs()
-            return [[] for _ in range(self.stream.cores)]
-        memories = Memories(self.program, self.chip, self.stream.cores, inputs)
-        fixed = self.checked and not self.hazards and not any(i.row.kind == "sld" for i in self.program.instrs)
-        recording = Tape() if fixed and self._executed else None
-        loaded = self.computation.run(memories, self._workers, recording)
-        if recording is not None and recording.complete:
-            self._recorded = (memories, recording)
-        self._executed = True
+        else:
+            memories, loaded = self._compute(inputs, Tape() if self._executed and self.recordable else None)
+            self._executed = True
         self.outputs = memories.outputs()
         return loaded
+
+    def _compute(self, inputs: Mapping[str, np.ndarray], tape: Tape | None) -> tuple[Memories, list[list[int]]]:
+        memories = Memories(self.program, self.chip, self.stream.cores, inputs)
+        loaded = self.computation.run(memories, self._workers, tape)
+        if tape is not None and tape.complete:
+            self._recorded = (memories, tape)
+        return memories, loaded
 
 
 def core_count(program: Program, chip: Chip) -> int:
