@@ -3,6 +3,8 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,12 @@ def test_every_command_shown_runs(
     for words in commands:
         assert main(words[1:]) == 0, (words, capsys.readouterr().err)
     assert "hazards: none" in capsys.readouterr().out
+
+
+def test_the_python_shown_runs() -> None:
+    (program,) = [text for language, text in BLOCKS if language == "python"]
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_loop_shown_is_the_one_that_runs() -> None:
