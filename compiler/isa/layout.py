@@ -28,7 +28,6 @@ from compiler.isa.convert import to_fp32
 from compiler.isa.timing import ceil_div
 
 FRACTAL = 16  # rows of a fractal, and columns of an L0C block
-FRACTAL_BYTES = 512
 _FRACTAL_ROW = np.dtype("V32")
 
 

@@ -272,7 +272,6 @@ class Row:
     timing: Callable[[Args], Timing] | None = None
     kind: str = "compute"  # "compute" | "scalar" | "branch" | "loop" | "sync" | "system" | "load_scalar" ...
     category: str = ""
-    cost: int = 0  # scalar rows: extra cycles on the scalar unit
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
