@@ -1,1 +1,4 @@
-"""The compiler's passes, one file each: what a pass rewrites, under which conditions, and what it leaves true."""
+"""The rewrites of the compiler, one per file: ``passes.graph`` on Relax, ``passes.tir`` on kernels.
+
+Their order, with reasons, is in ``compiler/pipeline.py``.
+"""

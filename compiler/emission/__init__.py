@@ -1,0 +1,1 @@
+"""From loop nests to instructions: recognise every instruction a nest could become, cost them, emit the best."""

@@ -1,0 +1,1 @@
+"""From ONNX bytes nobody vouches for to a checked, normalised Relax module."""

@@ -1,0 +1,1 @@
+"""Graph passes: Relax module to Relax module."""

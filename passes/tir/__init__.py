@@ -1,0 +1,1 @@
+"""Kernel passes: PrimFunc to PrimFunc."""
