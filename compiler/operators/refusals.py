@@ -1,0 +1,80 @@
+"""The errors that operators raise: one constructor and one stable code for each kind of refusal.
+
+The messages do not name the operator: whoever calls it puts its name in front.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.errors import InvalidError, Problem, TilewrightError, UnsupportedError
+
+
+def unknown_attribute(name: str, known: list[str]) -> TilewrightError:
+    hint = f"known: {', '.join(known)}" if known else "it has no attributes"
+    return InvalidError(Problem("TW2101", f"unknown attribute {name!r}", hint=hint))
+
+
+def wrong_attribute(name: str, expected: str, value: Any) -> TilewrightError:
+    return InvalidError(Problem("TW2102", f"attribute {name!r} must be {expected}, not {value!r}"))
+
+
+def missing_attribute(name: str) -> TilewrightError:
+    return InvalidError(Problem("TW2103", f"attribute {name!r} is required"))
+
+
+def missing_input(name: str, position: int) -> TilewrightError:
+    return InvalidError(Problem("TW2104", f"input {position} ({name}) is required"))
+
+
+def too_many_inputs(given: int, most: int) -> TilewrightError:
+    return InvalidError(Problem("TW2105", f"{given} inputs, but it takes at most {most}"))
+
+
+def not_constant(name: str) -> TilewrightError:
+    hint = "give it as an initializer, or as a value when the model is set up"
+    return UnsupportedError(Problem("TW2106", f"input {name!r} must be known at compile time", hint=hint))
+
+
+def not_a_tensor(name: str) -> TilewrightError:
+    return InvalidError(Problem("TW2107", f"input {name!r} must be a tensor; it was given as a constant"))
+
+
+def wrong_shape(rule: str, **shapes: Any) -> TilewrightError:
+    """``rule`` says what should hold; ``shapes`` are the tensors or shapes that break it, by name."""
+    return InvalidError(Problem("TW2108", f"{rule}; given: {_shapes(shapes)}"))
+
+
+def wrong_dtype(rule: str, **tensors: Any) -> TilewrightError:
+    """``rule`` says which element types are allowed; ``tensors`` are those given, by name."""
+    given = ", ".join(f"{name} {getattr(tensor, 'dtype', tensor)}" for name, tensor in tensors.items())
+    return UnsupportedError(Problem("TW2109", f"{rule}; given: {given}"))
+
+
+def wrong_axis(axis: int, rank: int) -> TilewrightError:
+    return InvalidError(Problem("TW2110", f"axis {axis} does not exist in a tensor of rank {rank}"))
+
+
+def wrong_value(rule: str, name: str, value: Any) -> TilewrightError:
+    """A value of the right type that breaks a rule of the operator."""
+    return InvalidError(Problem("TW2111", f"{rule}; given: {name}={value}"))
+
+
+def unsupported(what: str, hint: str = "") -> TilewrightError:
+    return UnsupportedError(Problem("TW2112", what, hint=hint))
+
+
+def declared_badly(where: str, rule: str) -> TilewrightError:
+    return InvalidError(Problem("TW2120", f"{where}: {rule}"))
+
+
+def declared_twice(name: str, first: str, second: str) -> TilewrightError:
+    return InvalidError(Problem("TW2121", f"operator {name!r} is declared in {first} and again in {second}"))
+
+
+def unknown_operator(name: str) -> TilewrightError:
+    return UnsupportedError(Problem("TW2122", f"no operator {name!r} is declared"))
+
+
+def _shapes(tensors: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {[int(n) for n in getattr(tensor, 'shape', tensor)]}" for name, tensor in tensors.items())

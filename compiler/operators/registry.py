@@ -1,0 +1,259 @@
+"""Declaring operators and finding them again.
+
+An operator computes its outputs in TE; a composition builds them out of calls of other operators. Both are plain
+functions: positional parameters are the inputs, keyword-only parameters the attributes (``opset`` is given the opset of
+the model), annotations and defaults are all that is said about them. See :mod:`compiler.operators.signature`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from compiler.errors import InputError, Problem, TilewrightError
+from compiler.operators import refusals
+from compiler.operators.graph import Graph
+from compiler.operators.signature import Signature
+
+SCHEDULES: dict[str, str] = {
+    "elementwise": "an output element needs the input elements of the same, or the broadcast, position",
+    "reduction": "some axes are reduced; elementwise work before and after",
+    "softmax": "several stages over the same rows, each as wide as a row",
+    "norm": "statistics of a row, then elementwise work on it",
+    "matmul": "products of matrices",
+    "convolution": "windows times weights, summed over channels",
+    "pooling": "windows, channel by channel",
+    "movement": "elements change their places only: transpose, slice, pad, concatenate, tile",
+    "gather": "rows picked by the data",
+    "scatter": "rows put where the data says",
+    "attention": "softmax between two products",
+    "view": "the same bytes under another shape",
+    "library": "loops of its own: the function returns a PrimFunc",
+}
+
+Array = np.ndarray[Any, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+_STANDARD = ("", "ai.onnx")
+_MAX_SPELLED_ELEMENTS = 64
+
+
+@dataclass(frozen=True)
+class TensorType:
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One operator or composition under one of its names; a composition has no schedule."""
+
+    domain: str
+    name: str
+    function: Callable[..., Any]
+    signature: Signature
+    schedule: str | None
+
+    @property
+    def is_composition(self) -> bool:
+        return self.schedule is None
+
+    @property
+    def full_name(self) -> str:
+        """As ``graph.call`` takes it: the bare name in ONNX's own domain."""
+        return f"{self.domain}::{self.name}" if self.domain else self.name
+
+    def instantiate(
+        self,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        *,
+        opset: int | None = None,
+        outputs: int | None = None,
+    ) -> tuple[Any, ...]:
+        """An operator's results for ``inputs`` (te.Tensor, constant array, or None where one is left out).
+
+        They are te.Tensors, or a PrimFunc where the schedule is "library"; the first ``outputs`` of them.
+        """
+        arguments, keywords = self._bound(inputs, attributes, opset)
+        return self._called(arguments, keywords)[:outputs]
+
+    def expand(
+        self, graph: Graph, inputs: Sequence[Any], attributes: Mapping[str, Any], *, opset: int | None = None
+    ) -> tuple[Any, ...]:
+        """A composition's results, as Values that ``graph`` made; arrays among the inputs become constants."""
+        values = []
+        for position, value in enumerate(inputs):
+            parameter = self.signature.input_at(position)
+            is_data = isinstance(value, np.ndarray) and parameter is not None and parameter.kind == "tensor"
+            values.append(graph.constant(value) if is_data else value)
+        arguments, keywords = self._bound(values, attributes, opset)
+        return self._called([graph, *arguments], keywords)
+
+    def prim_func(
+        self,
+        inputs: Sequence[TensorType | Array | None],
+        attributes: Mapping[str, Any],
+        *,
+        opset: int | None = None,
+        outputs: int | None = None,
+    ) -> Any:
+        """The operator as a ``tirx.PrimFunc``: its parameters are the inputs that are tensors, then the outputs."""
+        from tvm import te
+
+        tensors = []
+        arguments: list[Any] = []
+        for position, given in enumerate(inputs):
+            if isinstance(given, TensorType):
+                parameter = self.signature.input_at(position)
+                name = parameter.name if parameter and not parameter.variadic else f"x{position}"
+                tensors.append(te.placeholder(given.shape, given.dtype, name))
+                arguments.append(tensors[-1])
+            else:
+                arguments.append(given)
+        positional, keywords = self._bound(arguments, attributes, opset)
+        results = self._called(positional, keywords)[:outputs]
+        function = results[0] if self.schedule == "library" else te.create_prim_func([*tensors, *results])
+        return function.with_attrs(
+            {
+                "tw.operator": self.full_name,
+                "tw.schedule": self.schedule,
+                "tw.attributes": self._canonical(positional, keywords),
+            }
+        )
+
+    def _bound(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int | None
+    ) -> tuple[list[Any], dict[str, Any]]:
+        try:
+            return self.signature.bind(inputs, attributes, opset)
+        except TilewrightError as error:
+            raise self._named(error) from error
+
+    def _called(self, arguments: list[Any], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        try:
+            result = self.function(*arguments, **keywords)
+        except TilewrightError as error:
+            raise self._named(error) from error
+        return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+    def _named(self, error: TilewrightError) -> TilewrightError:
+        return type(error)([replace(p, message=f"{self.full_name}: {p.message}") for p in error.problems])
+
+    def _canonical(self, arguments: list[Any], keywords: dict[str, Any]) -> str:
+        constants = {
+            parameter.name: argument
+            for parameter, argument in zip(self.signature.inputs, arguments, strict=False)
+            if isinstance(argument, np.ndarray)
+        }
+        values = {name: _plain(value) for name, value in {**keywords, **constants}.items() if value is not None}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def operator(*names: str, schedule: str) -> Callable[[Function], Function]:
+    """Declare a function of te.Tensors as the operator(s) ``names`` (``"domain::Name"``, or an ONNX name)."""
+    if schedule not in SCHEDULES:
+        raise refusals.declared_badly(", ".join(names), f"schedule {schedule!r} is none of {', '.join(SCHEDULES)}")
+
+    def declare(function: Function) -> Function:
+        _declare(names, function, Signature.of(function), schedule)
+        return function
+
+    return declare
+
+
+def composition(*names: str) -> Callable[[Function], Function]:
+    """Declare a function of a Graph and Values as the operator(s) ``names``."""
+
+    def declare(function: Function) -> Function:
+        _declare(names, function, Signature.of(function, leading=1), None)
+        return function
+
+    return declare
+
+
+def find(domain: str, op_type: str) -> Declared | None:
+    """The operator that ONNX calls ``op_type`` in ``domain``."""
+    load_builtins()
+    return _DECLARED.get(("" if domain in _STANDARD else domain, op_type))
+
+
+def find_called(name: str) -> Declared:
+    """The operator that a composition calls ``name``; raises when there is none."""
+    found = find(*_split(name))
+    if found is None:
+        raise refusals.unknown_operator(name)
+    return found
+
+
+def all_operators() -> tuple[Declared, ...]:
+    """All that are declared, by domain and name."""
+    load_builtins()
+    return tuple(_DECLARED[key] for key in sorted(_DECLARED))
+
+
+@functools.cache
+def load_builtins() -> None:
+    """Import every module of this package: importing one declares its operators."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+
+
+def load_file(path: Path) -> None:
+    """Declare the operators of a user's own Python file. It is run: load only what you would run."""
+    if not path.is_file():
+        raise InputError(Problem("TW2123", f"no such file of operators: {path}"))
+    spec = importlib.util.spec_from_file_location(f"tilewright_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(Problem("TW2123", f"not a Python file: {path}"))
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+_DECLARED: dict[tuple[str, str], Declared] = {}
+
+
+def _declare(names: tuple[str, ...], function: Callable[..., Any], signature: Signature, schedule: str | None) -> None:
+    if not names:
+        raise refusals.declared_badly(_where(function), "an operator needs a name")
+    for full in names:
+        domain, name = _split(full)
+        known = _DECLARED.get((domain, name))
+        if known is not None and _where(known.function) != _where(function):
+            raise refusals.declared_twice(full, _where(known.function), _where(function))
+        _DECLARED[domain, name] = Declared(domain, name, function, signature, schedule)
+
+
+def _split(full_name: str) -> tuple[str, str]:
+    domain, _, name = full_name.rpartition("::")
+    return ("" if domain in _STANDARD else domain), name
+
+
+def _where(function: Callable[..., Any]) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _plain(value: Any) -> Any:
+    """A value in JSON's types; an array of many elements is named by its digest."""
+    if isinstance(value, np.ndarray):
+        if value.size > _MAX_SPELLED_ELEMENTS:
+            elements: Any = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        else:
+            elements = [_plain(element) for element in value.reshape(-1).tolist()]
+        return {"dtype": value.dtype.name, "shape": list(value.shape), "elements": elements}
+    if isinstance(value, tuple):
+        return [_plain(element) for element in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
