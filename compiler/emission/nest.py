@@ -1,0 +1,266 @@
+"""A leaf nest as recognisers see it: its loops, the one store in them, and how every access moves with the loops.
+
+An :class:`Access` is affine in a loop if the flat element offset grows by the same number with each of the loop's
+iterations; its coefficient is that number, and ``None`` where there is none (a division, an index that is data).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer, detect_linear_equation
+
+from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
+from compiler.emission.terms import Term, loads_of, term_of
+
+
+class Surroundings:
+    """What is known around a nest: the ranges of the variables that outer loops define."""
+
+    def __init__(self) -> None:
+        self.analyzer = Analyzer()
+
+    def bind(self, var: Any, extent: Any) -> None:
+        """``var`` counts from zero to ``extent``."""
+        self.analyzer.bind(var, tvm.ir.Range(0, extent))
+
+    def bounds(self, expr: Any) -> tuple[int, int]:
+        """The least and the greatest value that an integer expression can have."""
+        if isinstance(expr, int):
+            return expr, expr
+        if isinstance(expr, tirx.IntImm):
+            return int(expr.value), int(expr.value)
+        bound = self.analyzer.const_int_bound(expr)
+        return int(bound.min_value), int(bound.max_value)
+
+    def simplify(self, expr: Any) -> Any:
+        return expr if isinstance(expr, int | tirx.IntImm) else self.analyzer.simplify(expr)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """One loop of a nest; it counts from zero. ``bound`` is the greatest extent it can have, ``least`` the least."""
+
+    var: Any
+    extent: Any  # int, or a TIR expression over outer variables
+    bound: int
+    least: int
+
+    @property
+    def is_dynamic(self) -> bool:
+        return not isinstance(self.extent, int)
+
+    @property
+    def may_be_empty(self) -> bool:
+        return self.least < 1
+
+
+@dataclass(eq=False)
+class Access:
+    """One place a nest reads or writes: a buffer at indices that depend on the loops."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    loops: tuple[Loop, ...]
+    surroundings: Surroundings = field(repr=False)
+
+    @cached_property
+    def memory(self) -> str:
+        return MEMORY_OF_SCOPE.get(self.buffer.scope(), self.buffer.scope())
+
+    @cached_property
+    def dtype(self) -> str:
+        return ISA_DTYPE.get(str(self.buffer.dtype), str(self.buffer.dtype))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The buffer's constant shape."""
+        return tuple(int(extent) for extent in self.buffer.shape)
+
+    @cached_property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @cached_property
+    def flat(self) -> Any:
+        """The flat element offset as a TIR expression over all variables."""
+        offset: Any = 0
+        for index, extent in zip(self.indices, self.shape, strict=True):
+            offset = offset * extent + index
+        return tirx.IntImm("int32", offset) if isinstance(offset, int) else offset
+
+    @cached_property
+    def _linear(self) -> tuple[tuple[int | None, ...], Any]:
+        """(coefficient per loop, the offset where every loop variable is zero or None if a loop is not affine)."""
+        variables = [loop.var for loop in self.loops]
+        found = detect_linear_equation(self.flat, variables)
+        if len(found) == len(variables) + 1:
+            coefficients = tuple(_constant(c) for c in found[:-1])
+            if None not in coefficients:
+                return coefficients, found[-1]
+        return tuple(self._coefficient(var) for var in variables), None
+
+    def _coefficient(self, var: Any) -> int | None:
+        found = detect_linear_equation(self.flat, [var])
+        return _constant(found[0]) if len(found) == 2 else None
+
+    @property
+    def coefficients(self) -> tuple[int | None, ...]:
+        """Elements per iteration of each loop; ``None`` where the access is not affine in it."""
+        return self._linear[0]
+
+    @property
+    def is_affine(self) -> bool:
+        return None not in self.coefficients
+
+    @cached_property
+    def base(self) -> Any:
+        """The flat offset of the first iteration, simplified: a TIR expression over outer variables."""
+        affine = self._linear[1]
+        if affine is None:
+            affine = tirx_substitute(self.flat, {loop.var: tirx.IntImm("int32", 0) for loop in self.loops})
+        return self.surroundings.simplify(affine)
+
+    def coefficient(self, loop: Loop) -> int | None:
+        return self.coefficients[self.loops.index(loop)]
+
+    def at(self, values: dict[Any, Any]) -> tuple[Any, ...]:
+        """The indices with loop variables replaced, simplified."""
+        return tuple(self.surroundings.simplify(tirx_substitute(index, values)) for index in self.indices)
+
+    def load(self, values: dict[Any, Any] | None = None) -> Any:
+        """The access as a BufferLoad."""
+        return tirx.BufferLoad(self.buffer, list(self.at(values) if values else self.indices))
+
+    def same_place(self, other: Access) -> bool:
+        """Whether both touch the same element in every iteration."""
+        if self is other:
+            return True
+        if not self.buffer.same_as(other.buffer):
+            return False
+        return all(
+            tvm_ffi.structural_equal(a, b) or self.surroundings.analyzer.can_prove_equal(a, b)
+            for a, b in zip(self.indices, other.indices, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
+
+
+def _constant(expr: Any) -> int | None:
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+
+
+def tirx_substitute(node: Any, values: dict[Any, Any]) -> Any:
+    """``node`` with variables replaced; integers pass."""
+    if isinstance(node, int) or not values:
+        return node
+    return tvm_ffi.structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+
+@dataclass(eq=False)
+class Nest:
+    """A perfect nest of serial loops around one store.
+
+    Attributes
+    ----------
+    loops: outermost first; loops of one iteration are gone, their variable is zero in the store.
+    store: the BufferStore; ``target`` is where it writes and ``value`` what.
+    pragmas: attributes with keys ``tw.*`` or ``pragma_tw*`` around the store, by key.
+    """
+
+    loops: tuple[Loop, ...]
+    store: Any
+    surroundings: Surroundings
+    pragmas: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def target(self) -> Access:
+        return Access(self.store.buffer, tuple(self.store.indices), self.loops, self.surroundings)
+
+    @cached_property
+    def value(self) -> Term:
+        seen: dict[Any, Access] = {}
+
+        def access_of(load: Any) -> Access:
+            key = tvm_ffi.StructuralKey(load)
+            if key not in seen:
+                seen[key] = Access(load.source, tuple(load.indices), self.loops, self.surroundings)
+            return seen[key]
+
+        return term_of(self.store.value, self.loop_vars, access_of)
+
+    @cached_property
+    def loop_vars(self) -> frozenset[Any]:
+        return frozenset(loop.var for loop in self.loops)
+
+    @cached_property
+    def sources(self) -> tuple[Access, ...]:
+        """Every place that is read as data, once, in the order of the value; indices that are data do not count."""
+        return tuple(loads_of(self.value))
+
+    @cached_property
+    def iterations(self) -> int:
+        """How often the store runs at most."""
+        return prod(loop.bound for loop in self.loops)
+
+    def __str__(self) -> str:
+        head = " ".join(f"{loop.var.name}<{loop.extent}" for loop in self.loops)
+        return f"for {head}: {self.target} = {self.value}"
+
+
+def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
+    """The leaf nest that ``stmt`` is, or None if it is something else (a sequence, an if, a call)."""
+    loops: list[tuple[Any, Any]] = []
+    pragmas: dict[str, Any] = {}
+    while not isinstance(stmt, tirx.BufferStore):
+        if isinstance(stmt, tirx.For):
+            if not _counts_from_zero(stmt):
+                return None
+            loops.append((stmt.loop_var, stmt.extent))
+            for key, value in stmt.annotations.items():
+                if is_pragma(key):
+                    pragmas[str(key)] = value
+        elif isinstance(stmt, tirx.AttrStmt):
+            if not is_pragma(stmt.attr_key):
+                return None
+            pragmas[str(stmt.attr_key)] = stmt.value
+        else:
+            return None
+        stmt = stmt.body
+    return make_nest(loops, stmt, surroundings, pragmas)
+
+
+def make_nest(
+    loops: Iterable[tuple[Any, Any]], store: Any, surroundings: Surroundings, pragmas: dict[str, Any] | None = None
+) -> Nest:
+    """A nest of (variable, extent) pairs, outermost first."""
+    kept: list[Loop] = []
+    unit: dict[Any, Any] = {}
+    for var, extent in loops:
+        extent = surroundings.simplify(extent)
+        least, bound = surroundings.bounds(extent)
+        if least == bound == 1:
+            unit[var] = tirx.IntImm(str(var.ty), 0)
+            continue
+        constant = least == bound
+        kept.append(Loop(var, bound if constant else extent, bound, least))
+        surroundings.bind(var, extent)
+    return Nest(tuple(kept), tirx_substitute(store, unit), surroundings, pragmas or {})
+
+
+def is_pragma(key: Any) -> bool:
+    return str(key).startswith(("tw.", "pragma_tw"))
+
+
+def _counts_from_zero(loop: Any) -> bool:
+    starts = isinstance(loop.min, tirx.IntImm) and int(loop.min.value) == 0
+    serial = loop.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
+    return starts and serial and (loop.step is None or _constant(loop.step) == 1)

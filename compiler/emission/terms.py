@@ -1,0 +1,147 @@
+"""What a store computes, as a small tree that patterns can be matched against without crossing into C++ again.
+
+A :class:`Term` is an operation on terms, or one of the leaves: a data access, a constant, a number that is the same
+in every iteration (``scalar``), or one that depends on the loops but on no data (``index``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+from compiler.emission.scopes import ISA_DTYPE
+
+LEAVES = frozenset({"load", "const", "scalar", "index"})
+COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """``op`` applied to ``args``; a leaf carries its ``value``: an access, a number, or a structural key of TIR."""
+
+    op: str
+    dtype: str
+    args: tuple[Term, ...] = ()
+    value: Any = None
+
+    def __str__(self) -> str:
+        if self.op == "const":
+            return str(self.value)
+        if self.op == "load":
+            return str(self.value)
+        if self.op in LEAVES:
+            return str(self.value.key)
+        name = f"cast.{self.dtype}" if self.op == "cast" else self.op
+        return f"{name}({', '.join(map(str, self.args))})"
+
+
+_BINARY = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Mod": "fmod",
+    "FloorDiv": "floordiv",
+    "FloorMod": "mod",
+    "Min": "min",
+    "Max": "max",
+    "EQ": "eq",
+    "NE": "ne",
+    "LT": "lt",
+    "LE": "le",
+    "And": "and",
+    "Or": "or",
+    "BitwiseAnd": "and",
+    "BitwiseOr": "or",
+    "BitwiseXor": "xor",
+    "LShift": "shl",
+    "RShift": "shr",
+}
+_FLIPPED = {"GT": "lt", "GE": "le"}
+_INTRINSICS = {
+    "fabs": "abs",
+    "pow": "pow",
+    "nearbyint": "round",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "bitwise_not": "not",
+    "shift_left": "shl",
+    "shift_right": "shr",
+}
+
+
+def term_of(expr: Any, loop_vars: frozenset[Any], access_of: Callable[[Any], Any]) -> Term:
+    """The term of a TIR expression.
+
+    ``access_of`` gives the one object that stands for a buffer load; ``loop_vars`` are the loops whose variables
+    make a number an ``index``.
+    """
+    kind = type(expr).__name__
+    dtype = ISA_DTYPE.get(str(expr.ty), str(expr.ty))
+    if kind == "TensorLoad":
+        return Term("load", dtype, value=access_of(expr))
+    if kind == "IntImm":
+        return Term("const", dtype, value=int(expr.value))
+    if kind == "FloatImm":
+        return Term("const", dtype, value=float(expr.value))
+    if kind == "Var":
+        leaf = "index" if expr in loop_vars else "scalar"
+        return Term(leaf, dtype, value=tvm_ffi.StructuralKey(expr))
+    op, operands = _operation(kind, expr)
+    args = tuple(term_of(operand, loop_vars, access_of) for operand in operands)
+    if dtype not in ("fp32", "fp16", "bf16") and all(arg.op in LEAVES and arg.op != "load" for arg in args):
+        # Arithmetic on indices alone is an index: the scalar unit or an index pattern makes it.
+        leaf = "index" if any(arg.op == "index" for arg in args) else "scalar"
+        if op != "cast" or args[0].dtype not in ("fp32", "fp16", "bf16"):
+            return Term(leaf, dtype, value=tvm_ffi.StructuralKey(expr))
+    return _canonical(op, dtype, args)
+
+
+def _operation(kind: str, expr: Any) -> tuple[str, tuple[Any, ...]]:
+    if kind in _BINARY:
+        return _BINARY[kind], (expr.a, expr.b)
+    if kind in _FLIPPED:
+        return _FLIPPED[kind], (expr.b, expr.a)
+    if kind in ("Not", "BitwiseNot"):
+        return "not", (expr.a,)
+    if kind == "Cast":
+        return "cast", (expr.value,)
+    if kind == "Select":
+        return "where", (expr.condition, expr.true_value, expr.false_value)
+    if kind == "Call":
+        name = getattr(expr.op, "name", str(expr.op)).rpartition(".")[2]
+        if name == "if_then_else":
+            return "where", tuple(expr.args)
+        if name == "likely":
+            return "likely", tuple(expr.args)
+        return _INTRINSICS.get(name, name), tuple(expr.args)
+    return kind, ()
+
+
+def _canonical(op: str, dtype: str, args: tuple[Term, ...]) -> Term:
+    """One spelling for what TIR spells in several ways: negation, casts to the same type."""
+    if op == "sub" and args[0].op == "const" and args[0].value == 0:
+        return Term("neg", dtype, args[1:])
+    if op == "mul":
+        for this, other in (args, args[::-1]):
+            if this.op == "const" and this.value == -1:
+                return Term("neg", dtype, (other,))
+    if op == "likely" or (op == "cast" and args[0].dtype == dtype):
+        return args[0]
+    return Term(op, dtype, args)
+
+
+def loads_of(term: Term) -> list[Any]:
+    """The accesses of all loads, each once, in the order in which they are written."""
+    found: dict[int, Any] = {}
+    stack = [term]
+    while stack:
+        here = stack.pop()
+        if here.op == "load":
+            found.setdefault(id(here.value), here.value)
+        stack.extend(reversed(here.args))
+    return list(found.values())
