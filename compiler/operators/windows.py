@@ -1,0 +1,141 @@
+"""Windows that slide over spatial axes: what convolution and pooling have in common.
+
+``pads`` of ONNX hold all begins, then all ends; here each axis has its own pair. A negative pad cuts the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from compiler.operators import refusals
+
+
+@dataclass(frozen=True)
+class Windows:
+    """For each spatial axis: the input's extent, the window's, its step, its holes, and the padding around."""
+
+    extents: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    ceil_mode: bool = False
+
+    @staticmethod
+    def of(
+        extents: tuple[int, ...],
+        kernel: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        pads: tuple[int, ...] | None,
+        dilations: tuple[int, ...] | None,
+        auto_pad: str = "NOTSET",
+        ceil_mode: bool = False,
+    ) -> Windows:
+        """From ONNX's attributes, all checked; those left out step by one and pad nothing."""
+        rank = len(extents)
+        if len(kernel) != rank:
+            raise refusals.wrong_shape("the window needs one extent for each spatial axis", kernel=kernel, axes=extents)
+        strides = _per_axis("strides", strides, rank, 1)
+        dilations = _per_axis("dilations", dilations, rank, 1)
+        for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
+            if min(values, default=1) < 1:
+                raise refusals.wrong_value("must be at least 1", name, values)
+        pads = pads or (0,) * (2 * rank)
+        if len(pads) != 2 * rank:
+            raise refusals.wrong_value("needs a begin and an end for each spatial axis", "pads", pads)
+        begins, ends = pads[:rank], pads[rank:]
+        spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            begins, ends = same_padding(extents, spans, strides, auto_pad)
+            ceil_mode = False
+        elif auto_pad == "VALID":
+            begins, ends = (0,) * rank, (0,) * rank
+        elif auto_pad not in ("NOTSET", ""):
+            raise refusals.wrong_value("must be NOTSET, SAME_UPPER, SAME_LOWER or VALID", "auto_pad", auto_pad)
+        windows = Windows(extents, kernel, strides, dilations, begins, ends, ceil_mode)
+        if min(windows.outputs, default=1) < 1:
+            raise refusals.wrong_shape("the window must fit the padded input", kernel=spans, input=extents)
+        return windows
+
+    @property
+    def rank(self) -> int:
+        return len(self.extents)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """How often the window stands on each axis. With ``ceil_mode`` the last may hang over the end padding."""
+        counts = []
+        for axis in range(self.rank):
+            span = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            room = self.extents[axis] + self.begins[axis] + self.ends[axis] - span
+            count = room // self.strides[axis] + 1
+            if self.ceil_mode and room >= 0 and room % self.strides[axis]:
+                starts_inside = count * self.strides[axis] < self.extents[axis] + self.begins[axis]
+                count += int(starts_inside)
+            counts.append(count)
+        return tuple(counts)
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        return (*self.begins, *self.ends)
+
+    @property
+    def elements(self) -> int:
+        """In one window."""
+        product = 1
+        for extent in self.kernel:
+            product *= extent
+        return product
+
+    def reduce_axes(self) -> list[Any]:
+        return [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(self.kernel)]
+
+    def positions(self, outputs: Sequence[Any], offsets: Sequence[Any]) -> list[Any]:
+        """Where in the input the element ``offsets`` of the window at ``outputs`` lies; outside where it is padding."""
+        return [
+            output * self.strides[axis] + offset * self.dilations[axis] - self.begins[axis]
+            for axis, (output, offset) in enumerate(zip(outputs, offsets, strict=True))
+        ]
+
+    def inside(self, positions: Sequence[Any]) -> list[Any]:
+        """The conditions under which ``positions`` are in the input; none for an axis that never leaves it."""
+        conditions = []
+        for axis, position in enumerate(positions):
+            last = (self.outputs[axis] - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis]
+            if self.begins[axis] > 0:
+                conditions.append(position >= 0)
+            if last - self.begins[axis] >= self.extents[axis]:
+                conditions.append(position < self.extents[axis])
+        return conditions
+
+    def padded(self, tensor: Any, leading: Sequence[Any], positions: Sequence[Any], padding: Any) -> Any:
+        """``tensor[*leading, *positions]``, or ``padding`` outside."""
+        value = tensor[(*leading, *positions)]
+        conditions = self.inside(positions)
+        return tirx.if_then_else(tirx.all(*conditions), value, padding) if conditions else value
+
+
+def same_padding(
+    extents: tuple[int, ...], spans: tuple[int, ...], strides: tuple[int, ...], auto_pad: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding that gives ``ceil(extent / stride)`` windows; the odd element goes to the end for SAME_UPPER."""
+    begins, ends = [], []
+    for extent, span, stride in zip(extents, spans, strides, strict=True):
+        total = max((-(-extent // stride) - 1) * stride + span - extent, 0)
+        small, large = total // 2, total - total // 2
+        begins.append(small if auto_pad == "SAME_UPPER" else large)
+        ends.append(large if auto_pad == "SAME_UPPER" else small)
+    return tuple(begins), tuple(ends)
+
+
+def _per_axis(name: str, values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
+    if not values:
+        return (default,) * rank
+    if len(values) != rank:
+        raise refusals.wrong_value(f"needs one value for each of {rank} spatial axes", name, values)
+    return values
