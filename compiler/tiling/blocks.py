@@ -1,0 +1,76 @@
+"""Questions a schedule template asks about the blocks of a kernel, answered once per block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm_ffi import structural_walk
+
+DATA_PARALLEL, REDUCTION = 0, 2
+UB = "local.ub"
+
+
+@dataclass(frozen=True)
+class BlockFacts:
+    """What one sblock does, as its body shows it."""
+
+    extents: tuple[int, ...]  # of its data-parallel axes
+    reduced: tuple[int, ...]  # extents of its reduction axes
+    copies: bool  # its value is one element of another buffer, perhaps under a condition
+    guarded: bool  # a condition decides what is read
+    dynamic_reads: frozenset[str]  # buffers read at positions that data decides
+    dynamic_write: bool  # the position written depends on data
+    reads: tuple[Any, ...]  # buffers, in the order of the block's read regions
+    writes: tuple[Any, ...]
+
+
+def block_facts(block: Any) -> BlockFacts:
+    stores: list[Any] = []
+    loads: list[Any] = []
+    guarded = False
+
+    def visit(node: Any) -> None:
+        nonlocal guarded
+        if isinstance(node, tirx.BufferStore):
+            stores.append(node)
+        elif isinstance(node, ir.TensorLoad):
+            loads.append(node)
+        elif isinstance(node, tirx.Select) or _is_conditional(node):
+            guarded = True
+
+    structural_walk(block.body, visit)
+    value = stores[0].value if len(stores) == 1 else None
+    return BlockFacts(
+        extents=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == DATA_PARALLEL),
+        reduced=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == REDUCTION),
+        copies=block.init is None and value is not None and _is_copy(value),
+        guarded=guarded,
+        dynamic_reads=frozenset(load.source.name for load in loads if _depends_on_data(load.indices)),
+        dynamic_write=any(_depends_on_data(store.indices) for store in stores),
+        reads=tuple(region.source for region in block.reads),
+        writes=tuple(region.source for region in block.writes),
+    )
+
+
+def _is_conditional(node: Any) -> bool:
+    return isinstance(node, ir.Call) and getattr(node.op, "name", "") == "tirx.if_then_else"
+
+
+def _is_copy(value: Any) -> bool:
+    if _is_conditional(value):
+        return all(isinstance(arm, (ir.FloatImm, ir.IntImm)) or _is_copy(arm) for arm in list(value.args)[1:])
+    return isinstance(value, ir.TensorLoad)
+
+
+def _depends_on_data(indices: Any) -> bool:
+    found = False
+
+    def visit(node: Any) -> None:
+        nonlocal found
+        found = found or isinstance(node, ir.TensorLoad)
+
+    for index in indices:
+        structural_walk(index, visit)
+    return found

@@ -1,0 +1,130 @@
+"""How a scheduled kernel becomes loops over buffers, how large those must be, and what they take of each memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tvm import ir, s_tir, sym, tirx
+from tvm.runtime import DataType
+from tvm_ffi import structural_map, structural_walk
+
+from compiler.isa.timing import ceil_div
+
+BLOCK_BYTES = 32
+# No FlattenBuffer: emission wants to see rows and columns.
+TVM_PASSES = (
+    "LowerInitBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "ConvertBlocksToOpaque",
+    "CompactBufferAllocation",
+    "LowerMatchBuffer",
+    "LowerOpaqueBlock",
+    "StmtSimplify",
+)
+
+
+def lower_blocks(func: Any) -> Any:
+    """Sblocks to plain loops, ifs and stores, by TVM's own passes."""
+    module = ir.IRModule({"main": func})
+    for name in TVM_PASSES:
+        module = getattr(s_tir.transform, name)()(module)
+    return module["main"]
+
+
+def shrink_buffers(func: Any) -> Any:
+    """Each dimension of each on-chip buffer cut to its largest index."""
+    reach = _Reach()
+    reach.visit(func.body)
+    smaller = dict[Any, Any]()
+    for buffer in reach.allocated:
+        shape = [int(n) for n in buffer.shape]
+        used = [min(n, reach.extents.get((buffer, axis), n)) for axis, n in enumerate(shape)]
+        if used != shape:
+            smaller[buffer] = tirx.decl_buffer(used, buffer.dtype, buffer.name, scope=buffer.scope())
+    if not smaller:
+        return func
+    return func.with_body(structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))
+
+
+def scope_bytes(func: Any) -> dict[str, int]:
+    """Bytes that the buffers of a scheduled kernel take of each scope, all alive at once."""
+    total = dict[str, int]()
+    reach = _Reach()
+    reach.visit(shrink_buffers(lower_blocks(func)).body)
+    for buffer in reach.allocated:
+        size = prod(int(n) for n in buffer.shape) * ceil_div(DataType(buffer.dtype).bits, 8)
+        total[buffer.scope()] = total.get(buffer.scope(), 0) + ceil_div(size, BLOCK_BYTES) * BLOCK_BYTES
+    return total
+
+
+@dataclass
+class _Reach:
+    """The largest index of each dimension of each buffer, plus one, over one walk of the kernel."""
+
+    allocated: list[Any] = field(default_factory=list)
+    extents: dict[tuple[Any, int], int] = field(default_factory=dict)
+    _ranges: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    _analyzer: Any = field(default_factory=sym.Analyzer)
+
+    def visit(self, statement: Any) -> None:
+        if isinstance(statement, tirx.AllocBuffer):
+            self.allocated.append(statement.buffer)
+        elif isinstance(statement, tirx.SeqStmt):
+            for inner in statement.seq:
+                self.visit(inner)
+        elif isinstance(statement, tirx.For):
+            self._bind(statement.loop_var, statement.min, statement.extent)
+            self.visit(statement.body)
+        elif isinstance(statement, tirx.AttrStmt):
+            if statement.attr_key == "thread_extent":
+                self._bind(statement.node.var, tirx.IntImm("int32", 0), statement.value)
+            self.visit(statement.body)
+        elif isinstance(statement, tirx.IfThenElse):
+            self._loads(statement.condition)
+            self.visit(statement.then_case)
+            if statement.else_case is not None:
+                self.visit(statement.else_case)
+        elif isinstance(statement, tirx.BufferStore):
+            self._access(statement.buffer, statement.indices)
+            self._loads(statement)
+        else:
+            self._loads(statement)
+
+    def _bind(self, variable: Any, low: Any, extent: Any) -> None:
+        bound = self._analyzer.const_int_bound(low), self._analyzer.const_int_bound(extent)
+        first, count = bound[0].min_value, max(1, bound[1].max_value)
+        self._ranges[variable] = (first, bound[0].max_value + count - 1)
+        self._analyzer.bind(variable, ir.Range(first, self._ranges[variable][1] + 1))
+
+    def _loads(self, node: Any) -> None:
+        structural_walk(node, (ir.TensorLoad, lambda load: self._access(load.source, load.indices)))
+
+    def _access(self, buffer: Any, indices: Any) -> None:
+        if buffer.scope() == "global":
+            return
+        for axis, index in enumerate(indices):
+            key = (buffer, axis)
+            self.extents[key] = max(self.extents.get(key, 1), self._last(index) + 1)
+
+    def _last(self, index: Any) -> int:
+        """The largest value of an index. What a variable adds linearly is taken out, for the rest to simplify."""
+        last = 0
+        for variable in _variables(index):
+            linear = sym.detect_linear_equation(index, [variable])
+            if not linear or not isinstance(linear[0], tirx.IntImm):
+                continue
+            low, high = self._ranges.get(variable, (None, None))
+            if low is None:
+                continue
+            factor = int(linear[0])
+            last += factor * (high if factor > 0 else low)
+            index = linear[1]
+        return last + int(self._analyzer.const_int_bound(self._analyzer.simplify(index)).max_value)
+
+
+def _variables(index: Any) -> list[Any]:
+    found = dict[Any, None]()
+    structural_walk(index, (tirx.Var, lambda var: found.setdefault(var)))
+    return list(found)
