@@ -219,6 +219,7 @@ class Timing:
 
 
 Rule = Callable[[Any], bool]
+Computes = str | tuple[str, ...]
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -272,6 +273,16 @@ class Row:
     timing: Callable[[Args], Timing] | None = None
     kind: str = "compute"  # "compute" | "scalar" | "branch" | "loop" | "sync" | "system" | "load_scalar" ...
     category: str = ""
+    # What the destination becomes, as an expression over operand names: what emission matches programs against.
+    # Several spellings are alternatives. After " if " stands what must hold of the scalars and modifiers:
+    # "round == rne", "low <= high", or one of `widens` (to a wider type), `rounds` (a float to an integer) and
+    # `wraps` (an integer to one that does not hold its values). `sum_n0(a)` folds over a dimension, `saturate(a)`
+    # clips to the destination's range and converts, `cast(a)` converts.
+    computes: Computes = ()
+
+    @cached_property
+    def spellings(self) -> tuple[str, ...]:
+        return (self.computes,) if isinstance(self.computes, str) else self.computes
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

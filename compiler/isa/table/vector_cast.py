@@ -52,6 +52,14 @@ ROWS = [
         rules=(*VECTOR_RULES, conversion_exists, rounding_has_a_use),
         semantics=_converted,
         timing=lambda args: vector_timing(args, cost.CONVERT),
+        computes=(
+            "cast(a) if round == rne and not rounds and not wraps",
+            "cast(a) if round == trunc and rounds",
+            "cast(trunc(a)) if round == trunc and rounds",
+            "cast(round(a)) if round == rne and rounds",
+            "cast(floor(a)) if round == floor and rounds",
+            "cast(ceil(a)) if round == ceil and rounds",
+        ),
     ),
     Row(
         737,
@@ -67,5 +75,6 @@ ROWS = [
         rules=(*VECTOR_RULES, destination_is_narrower),
         semantics=lambda args, a: a.astype(_numpy(args)),
         timing=lambda args: vector_timing(args, cost.CONVERT),
+        computes="cast(a)",
     ),
 ]

@@ -12,7 +12,20 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.dtypes import FLOATS, INTS, Queue
-from compiler.isa.model import RANK, Args, Float, Int, Modifier, Operand, Row, Shape, Tensor, Timing, dtype_modifier
+from compiler.isa.model import (
+    RANK,
+    Args,
+    Computes,
+    Float,
+    Int,
+    Modifier,
+    Operand,
+    Row,
+    Shape,
+    Tensor,
+    Timing,
+    dtype_modifier,
+)
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.table.rules import (
     MOVE_RULES,
@@ -32,7 +45,7 @@ _WHOLE = ("int16", "int32", "int64")
 
 def _fill(
     opcode: int, mnemonic: str, function: Callable[[Args], Any], doc: str, scalars: tuple[Operand, ...],
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...], computes: Computes,
 ) -> Row:  # fmt: skip
     """``dst = function(args)``: no tensor is read."""
     return Row(
@@ -45,6 +58,7 @@ def _fill(
         rules=(destination_strides_differ,),
         semantics=function,
         timing=lambda args: vector_timing(args, cost.SIMPLE),
+        computes=computes,
     )
 
 
@@ -59,6 +73,7 @@ def _move(
     rules: tuple[Callable[[Any], bool], ...] = MOVE_RULES,
     dtypes: tuple[str, ...] = MOVABLE,
     timing: Callable[[Args], Timing] = vector_timing,
+    computes: Computes = (),
 ) -> Row:
     """``dst = function(args, *sources)`` on values as they are stored."""
     return Row(
@@ -72,6 +87,7 @@ def _move(
         semantics=function,
         raw=True,
         timing=timing,
+        computes=computes,
     )
 
 
@@ -179,18 +195,26 @@ _PART = Modifier("part", ("lower", "upper"))
 
 ROWS = [
     # ---- fills
-    _fill(768, "vdup", lambda args: np.float32(args.scalar), "dst = scalar", (Float("scalar"),), FLOATS),
+    _fill(
+        768, "vdup", lambda args: np.float32(args.scalar), "dst = scalar", (Float("scalar"),), FLOATS,
+        computes="scalar",
+    ),
     _fill(
         769, "vdupi", _filled_with_int, "dst = low bits of scalar; bool: scalar is not zero", (Int("scalar"),),
         (*INTS, "bool", "int64"),
+        computes="scalar",
     ),
     _fill(
         770, "viota", _index_pattern, "dst[i, j, k] = start + i * plane_step + j * row_step + k * step; wraps",
         (Int("start"), Int("step"), Int("row_step"), Int("plane_step")), _WHOLE,
+        computes="start + n2 * plane_step + n1 * row_step + n0 * step",
     ),
-    _fill(771, "vramp", _ramp, "dst[..., k] = start + k * step, in fp32", (Float("start"), Float("step")), FLOATS),
+    _fill(
+        771, "vramp", _ramp, "dst[..., k] = start + k * step, in fp32", (Float("start"), Float("step")), FLOATS,
+        computes="start + n0 * step",
+    ),
     # ---- copies and broadcasts
-    _move(776, "vcopy", lambda args, a: a, "dst = a", rules=VECTOR_RULES),
+    _move(776, "vcopy", lambda args, a: a, "dst = a", rules=VECTOR_RULES, computes="a"),
     _move(
         777, "vbrcb", lambda args, a: a[..., None], "each element of a fills one 32-byte block of dst",
         (Tensor("dst", "w", extents=_block_per_element, strides="dense", align=32), Tensor("a", "r")),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.dtypes import FLOATS, NUMBERS, Queue
-from compiler.isa.model import RANK, Row, Shape, Tensor, dtype_modifier
+from compiler.isa.model import RANK, Computes, Row, Shape, Tensor, dtype_modifier
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.table import vector_numerics as numerics
 from compiler.isa.table.rules import MOVE_RULES, inner_extent_fills_blocks
@@ -36,6 +36,7 @@ def _row(
     dtypes: tuple[str, ...] = NUMBERS,
     to: str = "@dtype",
     sources: tuple[str, ...] = ("a",),
+    computes: Computes = (),
 ) -> Row:
     """One result per row: ``dst[...] = function(a[..., :])``."""
     return Row(
@@ -48,6 +49,7 @@ def _row(
         rules=MOVE_RULES,
         semantics=lambda args, *inputs: function(*inputs),
         timing=lambda args: vector_timing(args, cost.ROW_REDUCE),
+        computes=computes,
     )
 
 
@@ -58,6 +60,7 @@ def _column(
     doc: str,
     dtypes: tuple[str, ...] = NUMBERS,
     to: str = "@dtype",
+    computes: Computes = (),
 ) -> Row:
     """One result per column: ``dst[..., :] = function(a[..., :, :])`` over n1."""
     return Row(
@@ -70,6 +73,7 @@ def _column(
         rules=MOVE_RULES,
         semantics=lambda args, a: function(a),
         timing=lambda args: vector_timing(args, cost.SIMPLE),
+        computes=computes,
     )
 
 
@@ -77,7 +81,7 @@ def _blocks(args: Any) -> tuple[int, ...]:
     return (*args.shape[:-1], -(-args.n0 // args.dtype_of("@dtype").fractal_k))
 
 
-def _block(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...]) -> Row:
+def _block(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...], computes: str) -> Row:
     """One result per 32-byte block of a row."""
 
     def semantics(args: Any, a: Any) -> Any:
@@ -93,6 +97,7 @@ def _block(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dt
         rules=(*MOVE_RULES, inner_extent_fills_blocks),
         semantics=semantics,
         timing=lambda args: vector_timing(args, cost.BLOCK_REDUCE),
+        computes=computes,
     )
 
 
@@ -100,7 +105,7 @@ def _twice_as_long(args: Any) -> tuple[int, ...]:
     return (*args.shape[:-1], 2 * args.n0)
 
 
-def _pair(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...]) -> Row:
+def _pair(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...], computes: str) -> Row:
     """One result per pair of neighbours; the iteration shape is that of ``dst``."""
     return Row(
         opcode,
@@ -112,6 +117,7 @@ def _pair(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dty
         rules=MOVE_RULES,
         semantics=lambda args, a: combine(a[..., 0::2], a[..., 1::2]),
         timing=lambda args: vector_timing(args, cost.BLOCK_REDUCE),
+        computes=computes,
     )
 
 
@@ -122,46 +128,106 @@ def _first_true(a: Any) -> Any:
 
 ROWS = [
     # ---- over n0
-    _row(640, "vrsum", lambda a: fold(np.add, a), "dst = sum of each row", _SUMMABLE),
-    _row(641, "vrmax", lambda a: fold(np.maximum, a), "dst = greatest element of each row; NaN if one is"),
-    _row(642, "vrmin", lambda a: fold(np.minimum, a), "dst = least element of each row; NaN if one is"),
-    _row(643, "vrprod", lambda a: fold(np.multiply, a), "dst = product of each row", _SUMMABLE),
-    _row(644, "vrsqsum", lambda a: fold(np.add, a * a), "dst = sum of squares of each row", _SUMMABLE),
-    _row(645, "vrabssum", lambda a: fold(np.add, np.abs(a)), "dst = sum of magnitudes of each row", _SUMMABLE),
-    _row(646, "vrabsmax", lambda a: fold(np.maximum, np.abs(a)), "dst = greatest magnitude of each row", FLOATS),
+    _row(640, "vrsum", lambda a: fold(np.add, a), "dst = sum of each row", _SUMMABLE, computes="sum_n0(a)"),
+    _row(
+        641, "vrmax", lambda a: fold(np.maximum, a), "dst = greatest element of each row; NaN if one is",
+        computes="max_n0(a)",
+    ),
+    _row(
+        642, "vrmin", lambda a: fold(np.minimum, a), "dst = least element of each row; NaN if one is",
+        computes="min_n0(a)",
+    ),
+    _row(643, "vrprod", lambda a: fold(np.multiply, a), "dst = product of each row", _SUMMABLE, computes="prod_n0(a)"),
+    _row(
+        644, "vrsqsum", lambda a: fold(np.add, a * a), "dst = sum of squares of each row", _SUMMABLE,
+        computes="sum_n0(a * a)",
+    ),
+    _row(
+        645, "vrabssum", lambda a: fold(np.add, np.abs(a)), "dst = sum of magnitudes of each row", _SUMMABLE,
+        computes="sum_n0(abs(a))",
+    ),
+    _row(
+        646, "vrabsmax", lambda a: fold(np.maximum, np.abs(a)), "dst = greatest magnitude of each row", FLOATS,
+        computes="max_n0(abs(a))",
+    ),
     _row(647, "vrargmax", lambda a: a.argmax(axis=-1), "dst = index of the first greatest of each row", to="int32"),
     _row(648, "vrargmin", lambda a: a.argmin(axis=-1), "dst = index of the first least of each row", to="int32"),
-    _row(649, "vrany", lambda a: _truth(a).any(axis=-1), "dst = any element of each row is true", _BOOL),
-    _row(650, "vrall", lambda a: _truth(a).all(axis=-1), "dst = all elements of each row are true", _BOOL),
-    _row(651, "vrcount", lambda a: _truth(a).sum(axis=-1), "dst = number of true elements of each row", _BOOL, "int32"),
+    _row(
+        649, "vrany", lambda a: _truth(a).any(axis=-1), "dst = any element of each row is true", _BOOL,
+        computes="any_n0(a)",
+    ),
+    _row(
+        650, "vrall", lambda a: _truth(a).all(axis=-1), "dst = all elements of each row are true", _BOOL,
+        computes="all_n0(a)",
+    ),
+    _row(
+        651, "vrcount", lambda a: _truth(a).sum(axis=-1), "dst = number of true elements of each row", _BOOL, "int32",
+        computes="sum_n0(cast(a))",
+    ),
     _row(652, "vrfirst", _first_true, "dst = index of the first true element of each row, or n0", _BOOL, "int32"),
-    _row(653, "vdot", lambda a, b: fold(np.add, a * b), "dst = sum of a * b of each row", _SUMMABLE, sources=_AB),
+    _row(
+        653, "vdot", lambda a, b: fold(np.add, a * b), "dst = sum of a * b of each row", _SUMMABLE, sources=_AB,
+        computes="sum_n0(a * b)",
+    ),
     _row(
         654, "vrsqdiff", lambda a, b: fold(np.add, np.square(a - b)), "dst = sum of (a - b)^2 of each row", FLOATS,
         sources=_AB,
+        computes="sum_n0((a - b) * (a - b))",
     ),
     # ---- over n1
-    _column(660, "vcsum", lambda a: fold(np.add, a, -2), "dst = sum of each column", _SUMMABLE),
-    _column(661, "vcmax", lambda a: fold(np.maximum, a, -2), "dst = greatest element of each column; NaN if one is"),
-    _column(662, "vcmin", lambda a: fold(np.minimum, a, -2), "dst = least element of each column; NaN if one is"),
-    _column(663, "vcprod", lambda a: fold(np.multiply, a, -2), "dst = product of each column", _SUMMABLE),
-    _column(664, "vcsqsum", lambda a: fold(np.add, a * a, -2), "dst = sum of squares of each column", _SUMMABLE),
+    _column(660, "vcsum", lambda a: fold(np.add, a, -2), "dst = sum of each column", _SUMMABLE, computes="sum_n1(a)"),
+    _column(
+        661, "vcmax", lambda a: fold(np.maximum, a, -2), "dst = greatest element of each column; NaN if one is",
+        computes="max_n1(a)",
+    ),
+    _column(
+        662, "vcmin", lambda a: fold(np.minimum, a, -2), "dst = least element of each column; NaN if one is",
+        computes="min_n1(a)",
+    ),
+    _column(
+        663, "vcprod", lambda a: fold(np.multiply, a, -2), "dst = product of each column", _SUMMABLE,
+        computes="prod_n1(a)",
+    ),
+    _column(
+        664, "vcsqsum", lambda a: fold(np.add, a * a, -2), "dst = sum of squares of each column", _SUMMABLE,
+        computes="sum_n1(a * a)",
+    ),
     _column(
         665, "vcabsmax", lambda a: fold(np.maximum, np.abs(a), -2), "dst = greatest magnitude of each column", FLOATS
+        computes="max_n1(abs(a))",
     ),
     _column(666, "vcargmax", lambda a: a.argmax(axis=-2), "dst = row of the first greatest of each column", to="int32"),
     _column(667, "vcargmin", lambda a: a.argmin(axis=-2), "dst = row of the first least of each column", to="int32"),
-    _column(668, "vcany", lambda a: _truth(a).any(axis=-2), "dst = any element of each column is true", _BOOL),
-    _column(669, "vcall", lambda a: _truth(a).all(axis=-2), "dst = all elements of each column are true", _BOOL),
+    _column(
+        668, "vcany", lambda a: _truth(a).any(axis=-2), "dst = any element of each column is true", _BOOL,
+        computes="any_n1(a)",
+    ),
+    _column(
+        669, "vcall", lambda a: _truth(a).all(axis=-2), "dst = all elements of each column are true", _BOOL,
+        computes="all_n1(a)",
+    ),
     _column(
         670, "vccount", lambda a: _truth(a).sum(axis=-2), "dst = number of true elements of each column", _BOOL,
         "int32",
+        computes="sum_n1(cast(a))",
     ),
     # ---- over 32-byte blocks and pairs
-    _block(680, "vgsum", np.add, "dst = sum of each 32-byte block", _SUMMABLE),
-    _block(681, "vgmax", np.maximum, "dst = greatest element of each 32-byte block; NaN if one is", NUMBERS),
-    _block(682, "vgmin", np.minimum, "dst = least element of each 32-byte block; NaN if one is", NUMBERS),
-    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE),
-    _pair(685, "vpairmax", np.maximum, "dst[i] = the greater of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS),
-    _pair(686, "vpairmin", np.minimum, "dst[i] = the lesser of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS),
+    _block(680, "vgsum", np.add, "dst = sum of each 32-byte block", _SUMMABLE, computes="sum_blocks(a)"),
+    _block(
+        681, "vgmax", np.maximum, "dst = greatest element of each 32-byte block; NaN if one is", NUMBERS,
+        computes="max_blocks(a)",
+    ),
+    _block(
+        682, "vgmin", np.minimum, "dst = least element of each 32-byte block; NaN if one is", NUMBERS,
+        computes="min_blocks(a)",
+    ),
+    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE, computes="sum_pairs(a)"),
+    _pair(
+        685, "vpairmax", np.maximum, "dst[i] = the greater of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS,
+        computes="max_pairs(a)",
+    ),
+    _pair(
+        686, "vpairmin", np.minimum, "dst[i] = the lesser of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS,
+        computes="min_pairs(a)",
+    ),
 ]  # fmt: skip
