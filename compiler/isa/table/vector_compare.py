@@ -94,17 +94,17 @@ _A, _B = Tensor("a", "r"), Tensor("b", "r")
 
 ROWS = [
     *(
-        _compare(608 + i, f"vcmp{name}", function, f"dst = a {sign.removeprefix("=")} b", (_B,), NUMBERS, f"a {sign} b")
+        _compare(608 + i, f"vcmp{name}", function, f"dst = a {sign.removeprefix('=')} b", (_B,), NUMBERS, f"a {sign} b")
         for i, (name, function, sign) in enumerate(_COMPARISONS)
     ),
     *(
-        _compare(614 + i, f"vcmps{name}", function, f"dst = a {sign.removeprefix("=")} scalar", (Float("scalar"),), FLOATS,
-                 f"a {sign} scalar")
+        _compare(614 + i, f"vcmps{name}", function, f"dst = a {sign.removeprefix('=')} scalar", (Float("scalar"),),
+                 FLOATS, f"a {sign} scalar")
         for i, (name, function, sign) in enumerate(_COMPARISONS)
     ),
     *(
-        _compare(620 + i, f"vcmpi{name}", function, f"dst = a {sign.removeprefix("=")} scalar", (Int("scalar"),), INTS,
-                 f"a {sign} scalar")
+        _compare(620 + i, f"vcmpi{name}", function, f"dst = a {sign.removeprefix('=')} scalar", (Int("scalar"),),
+                 INTS, f"a {sign} scalar")
         for i, (name, function, sign) in enumerate(_COMPARISONS)
     ),
     _compare(

@@ -81,7 +81,14 @@ def _blocks(args: Any) -> tuple[int, ...]:
     return (*args.shape[:-1], -(-args.n0 // args.dtype_of("@dtype").fractal_k))
 
 
-def _block(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...], computes: str) -> Row:
+def _block(
+    opcode: int,
+    mnemonic: str,
+    combine: Callable[..., Any],
+    doc: str,
+    dtypes: tuple[str, ...],
+    computes: str,
+) -> Row:
     """One result per 32-byte block of a row."""
 
     def semantics(args: Any, a: Any) -> Any:
@@ -105,7 +112,14 @@ def _twice_as_long(args: Any) -> tuple[int, ...]:
     return (*args.shape[:-1], 2 * args.n0)
 
 
-def _pair(opcode: int, mnemonic: str, combine: Callable[..., Any], doc: str, dtypes: tuple[str, ...], computes: str) -> Row:
+def _pair(
+    opcode: int,
+    mnemonic: str,
+    combine: Callable[..., Any],
+    doc: str,
+    dtypes: tuple[str, ...],
+    computes: str,
+) -> Row:
     """One result per pair of neighbours; the iteration shape is that of ``dst``."""
     return Row(
         opcode,
@@ -193,7 +207,7 @@ ROWS = [
         computes="sum_n1(a * a)",
     ),
     _column(
-        665, "vcabsmax", lambda a: fold(np.maximum, np.abs(a), -2), "dst = greatest magnitude of each column", FLOATS
+        665, "vcabsmax", lambda a: fold(np.maximum, np.abs(a), -2), "dst = greatest magnitude of each column", FLOATS,
         computes="max_n1(abs(a))",
     ),
     _column(666, "vcargmax", lambda a: a.argmax(axis=-2), "dst = row of the first greatest of each column", to="int32"),

@@ -141,7 +141,7 @@ ROWS = [
         computes=("a * scale + offset", "a * scale - -offset"),
     ),
     _with_floats(
-        527, "vaddmuls", lambda a, s, t: (a + t) * s, "dst = (a + offset) * scale", ("scale", "offset")
+        527, "vaddmuls", lambda a, s, t: (a + t) * s, "dst = (a + offset) * scale", ("scale", "offset"),
         computes=("(a + offset) * scale", "(a - -offset) * scale"),
     ),
     _with_floats(
@@ -154,11 +154,11 @@ ROWS = [
         computes="scale_a * a + scale_b * b",
     ),
     _with_floats(
-        530, "vaddsc", lambda a, b, s: a + s + b, "dst = a + scalar + b", sources=("a", "b")
+        530, "vaddsc", lambda a, b, s: a + s + b, "dst = a + scalar + b", sources=("a", "b"),
         computes="a + scalar + b",
     ),
     _with_floats(
-        531, "vsubsc", lambda a, b, s: a - s + b, "dst = a - scalar + b", sources=("a", "b")
+        531, "vsubsc", lambda a, b, s: a - s + b, "dst = a - scalar + b", sources=("a", "b"),
         computes="a - scalar + b",
     ),
     # ---- activations with a parameter
