@@ -1,0 +1,165 @@
+"""What instruction form is made of: calls ``tw.<row>.<modifiers>`` over addresses in buffers of the chip's memories.
+
+Every other module of code generation reads TIR's calls and buffers through this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import ir, tirx
+
+from compiler.errors import InvalidError, Problem
+from compiler.isa.dtypes import DTYPES, Queue
+from compiler.isa.encoding import form
+from compiler.isa.model import Row, Slot, dense_strides
+from compiler.isa.table import by_mnemonic
+
+PREFIX = "tw."
+AT = "tw.at"
+ADDRESS, BYTES = "tw.address", "tw.bytes"  # annotations of an AllocBuffer
+CORE_AXIS = "blockIdx.x"
+
+_SCOPES = {
+    "": "ddr",
+    "global": "ddr",
+    "shared.l1": "l1",
+    "local.l0a": "l0a",
+    "local.l0b": "l0b",
+    "local.l0c": "l0c",
+    "local.ub": "ub",
+    "local.bt": "bt",
+    "local.fb": "fb",
+}
+_DTYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "int8": "int8",
+    "uint8": "uint8",
+    "int16": "int16",
+    "int32": "int32",
+    "int64": "int64",
+    "bool": "bool",
+}
+
+
+def refuse(message: str, subject: object = None) -> InvalidError:
+    """The error of a kernel that is not in instruction form."""
+    where = f": {str(subject).splitlines()[-1]}" if subject is not None else ""
+    return InvalidError(Problem("TW2601", f"not instruction form: {message}{where}"))
+
+
+def memory_of(buffer: Any) -> str:
+    """The memory that a buffer's scope names."""
+    scope = str(buffer.ty.storage_scope)
+    if scope not in _SCOPES:
+        raise refuse(f"buffer `{buffer.name}` has scope {scope!r}; allowed: {', '.join(filter(None, _SCOPES))}")
+    return _SCOPES[scope]
+
+
+def dtype_of(node: Any) -> str:
+    """The instruction set's name of a buffer's or an expression's element type."""
+    name = str(node.ty.dtype)
+    if name not in _DTYPES:
+        raise refuse(f"element type {name} does not exist on the chip", node)
+    return _DTYPES[name]
+
+
+def static_shape(buffer: Any) -> tuple[int, ...]:
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape):
+        raise refuse(f"buffer `{buffer.name}` has a dynamic shape {list(buffer.ty.shape)}")
+    return tuple(int(extent) for extent in buffer.ty.shape)
+
+
+def strides_of(buffer: Any) -> tuple[int, ...]:
+    """Elements between neighbours of each dimension."""
+    if buffer.ty.strides:
+        return tuple(int(stride) for stride in buffer.ty.strides)
+    return dense_strides(static_shape(buffer))
+
+
+def dense_bytes(buffer: Any) -> int:
+    """Bytes from a buffer's first element to its last, at its logical size."""
+    shape, strides = static_shape(buffer), strides_of(buffer)
+    elements = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if prod(shape) else 0
+    return elements * DTYPES[dtype_of(buffer)].itemsize
+
+
+def physical_bytes(alloc: Any) -> int:
+    """Bytes an AllocBuffer takes: what emission says, else the dense size."""
+    noted = alloc.annotations.get(BYTES)
+    return int(noted) if noted is not None else dense_bytes(alloc.buffer)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a memory operand starts: an element of a buffer, or a byte offset from it."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    byte_offset: Any = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One instruction: its row and modifiers, and per slot an :class:`Address`, an expression or an immediate."""
+
+    row: Row
+    mods: tuple[str, ...]
+    operands: tuple[Any, ...]
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self.row.slots(self.mods)
+
+    @property
+    def queue(self) -> Queue:
+        return self.row.queue_of(self.mods)
+
+
+def is_call(expression: Any, operator: str) -> bool:
+    return isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name == operator
+
+
+def read_call(statement: Any) -> Call | None:
+    """The instruction of an Evaluate; None where it does nothing."""
+    value = statement.value
+    if isinstance(value, tirx.IntImm):
+        return None
+    if not is_call(value, "tirx.call_extern"):
+        raise refuse("only calls of `tw.` instructions are evaluated", statement)
+    name, *slots = value.args
+    text = str(name.value)
+    mnemonic, *mods = text.removeprefix(PREFIX).split(".")
+    row = by_mnemonic().get(mnemonic)
+    if row is None or not text.startswith(PREFIX):
+        raise refuse(f"no instruction is called `{text}`", statement)
+    try:
+        declared = form(row, tuple(mods)).slots
+    except ValueError as fault:
+        raise refuse(str(fault), statement) from None
+    if len(slots) != len(declared):
+        raise refuse(f"`{text}` has {len(declared)} slots, not {len(slots)}", statement)
+    read = tuple(_slot(slot, value) for slot, value in zip(declared, slots, strict=True))
+    return Call(row, tuple(mods), read)
+
+
+def _slot(slot: Slot, value: Any) -> Any:
+    if slot.kind == "addr":
+        return read_address(value)
+    if slot.kind in ("dest", "target"):
+        raise refuse(f"slot `{slot.name}` belongs to the scalar unit, which code generation programs itself")
+    return value
+
+
+def read_address(value: Any) -> Address:
+    if is_call(value, "tirx.address_of"):
+        load = value.args[0]
+        return Address(load.source, tuple(load.indices))
+    if is_call(value, "tirx.call_extern") and str(value.args[0].value) == AT:
+        base = read_address(value.args[1])
+        return Address(base.buffer, base.indices, value.args[2])
+    raise refuse("an address is `address_of(buffer[...])` or `tw.at(address, bytes)`", value)
