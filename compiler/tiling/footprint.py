@@ -42,7 +42,7 @@ def shrink_buffers(func: Any) -> Any:
         shape = [int(n) for n in buffer.shape]
         used = [min(n, reach.extents.get((buffer, axis), n)) for axis, n in enumerate(shape)]
         if used != shape:
-            smaller[buffer] = tirx.decl_buffer(used, buffer.dtype, buffer.name, scope=buffer.scope())
+            smaller[buffer] = tirx.decl_buffer(used, buffer.dtype, buffer.name, scope=buffer.scope(), layout=None)
     if not smaller:
         return func
     return func.with_body(structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))

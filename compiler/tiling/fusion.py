@@ -1,0 +1,70 @@
+"""One kernel from a group of operators: their stages one after another, over buffers that only the kernel sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm_ffi import structural_map
+
+from compiler import graph
+
+
+def fuse(module: Any, group: Any) -> Any:
+    """The PrimFunc of a group (a Relax function of calls of PrimFuncs): its parameters are the inputs, then results."""
+    body = graph.read(group)
+    if len(body.calls) == 1 and len(body.calls[0].arguments) == len(body.params):
+        return s_tir.renew_defs(module[body.calls[0].callee])
+    buffers = {param: _buffer(param, f"p{index}") for index, param in enumerate(body.params)}
+    results, inner, statements = [], [], []
+    names = dict[str, int]()
+    for call in body.calls:
+        made = [_declare(kind, f"t{len(buffers) + k}") for k, kind in enumerate(call.types)]
+        is_result = any(call.var.same_as(result) for result in body.results)
+        (results if is_result else inner).extend(made)
+        buffers[call.var] = made[0]
+        function = s_tir.renew_defs(module[call.callee])
+        arguments = [*(buffers[argument] for argument in call.arguments), *made]
+        if len(arguments) != len(function.params):
+            raise ValueError(f"{call.callee} takes {len(function.params)} buffers, not {len(arguments)}")
+        replaced = dict(zip(function.params, arguments, strict=True))
+        realize = structural_map(function.body, (tirx.Var, lambda var, r=replaced: r.get(var, var)))
+        inner.extend(realize.block.alloc_buffers)
+        statements.append(_renamed(realize.block.body, names))
+    flat = [one for s in statements for one in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
+    root = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(flat) if len(flat) > 1 else flat[0], alloc_buffers=inner)
+    params = [*(buffers[param] for param in body.params), *results]
+    fused = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
+    first = module[body.calls[0].callee]
+    return fused.with_attrs({key: value for key, value in first.attrs.items() if not key.startswith("tw.")})
+
+
+def _buffer(value: Any, name: str) -> Any:
+    return tirx.decl_buffer(graph.shape_of(value), graph.dtype_of(value), name, layout=None)
+
+
+def _declare(kind: Any, name: str) -> Any:
+    return tirx.decl_buffer([int(n) for n in kind.shape], str(kind.dtype), name, layout=None)
+
+
+def _renamed(statement: Any, names: dict[str, int]) -> Any:
+    """Blocks of one kernel need names of their own: schedules find them by name."""
+
+    def unique(block: Any) -> Any:
+        count = names.get(block.name_hint, 0)
+        names[block.name_hint] = count + 1
+        if not count:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            f"{block.name_hint}_{count}",
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+
+    return structural_map(statement, (s_tir.SBlock, unique))

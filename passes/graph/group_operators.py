@@ -1,0 +1,165 @@
+"""Decide which operators become one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+from tvm import ir, relax
+
+from compiler import graph
+from compiler.graph import Body, Call
+from compiler.target import Chip
+from passes.base import Pass
+
+# An operator of these classes leads a kernel: its schedule is taken, elementwise operators behind it follow.
+MASTERS = frozenset({"matmul", "convolution", "attention", "pooling", "reduction", "softmax", "norm"})
+# These take elementwise operators before them along, too: their inputs lie in UB anyway.
+WITH_PROLOGUE = frozenset({"reduction", "softmax", "norm"})
+FOLLOWER = "elementwise"
+VIEW = "view"
+
+
+@dataclass(frozen=True)
+class GroupOperators(Pass):
+    """Gather operators into groups, each a Relax function that becomes one kernel; views stay calls of their own.
+
+    a = conv(x); b = add(a, bias); c = relu(b)
+    -> def group0(x, bias): conv, add, relu        c = group0(x, bias)
+
+    An elementwise operator joins the group that makes one of its inputs where
+    (1) nothing else reads that input, so that it need not leave the chip,
+    (2) it has as many elements as that group's result, so that both are tiled alike, and
+    (3) the group stays within ``operators`` operators and ``inputs`` inputs, which bounds what a tile holds.
+    A reduction joins the elementwise group that makes its input likewise. By (1) no value leaves a group and comes
+    back, so the groups are in an order without cycles.
+    """
+
+    name: ClassVar[str] = "group-operators"
+    establishes: ClassVar[frozenset[str]] = frozenset({"groups"})
+    operators: int = 12
+    inputs: int = 10
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        body = graph.read(subject["main"])
+        return _rebuilt(subject, body, _Grouping(subject, body, self).groups())
+
+
+@dataclass
+class _Group:
+    calls: list[Call]
+    schedule: str
+
+
+@dataclass
+class _Grouping:
+    module: Any
+    body: Body
+    limits: GroupOperators
+    group_of: dict[Any, _Group] = field(default_factory=dict)
+    position: dict[Any, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.position = {call.var: index for index, call in enumerate(self.body.calls)}
+
+    def groups(self) -> list[_Group]:
+        for call in self.body.calls:
+            schedule = schedule_of(self.module, call)
+            host = self._joinable(call, schedule)
+            if host is None:
+                self.group_of[call.var] = _Group([call], schedule)
+                continue
+            host.calls.append(call)
+            self.group_of[call.var] = host
+            if schedule != FOLLOWER:
+                host.schedule = schedule
+        unique = {id(group): group for group in self.group_of.values()}
+        return sorted(unique.values(), key=lambda group: self.position[group.calls[-1].var])
+
+    def _joinable(self, call: Call, schedule: str) -> _Group | None:
+        """The group that a call joins: of several, the one that is led by a master and ends latest."""
+        if len(call.types) != 1:
+            return None
+        candidates = [
+            group
+            for argument in call.arguments
+            if (group := self.group_of.get(argument)) is not None and self._fits(group, call, schedule, argument)
+        ]
+        return max(candidates, key=lambda g: (g.schedule in MASTERS, self.position[g.calls[-1].var]), default=None)
+
+    def _fits(self, group: _Group, call: Call, schedule: str, argument: Any) -> bool:
+        producer = group.calls[-1]
+        if producer.var is not argument and not producer.var.same_as(argument):
+            return False
+        if len(self.body.consumers[argument]) != 1 or self.body.consumers[argument][0] is None:  # (1)
+            return False
+        made = prod(graph.shape_of(argument))
+        if schedule == FOLLOWER:
+            if group.schedule != FOLLOWER and group.schedule not in MASTERS:
+                return False
+            if prod(graph.shape_of(call.var)) != made or graph.shape_of(call.var)[-1:] != graph.shape_of(argument)[-1:]:
+                return False  # (2)
+        elif schedule not in WITH_PROLOGUE or group.schedule != FOLLOWER:
+            return False
+        outside = outside_inputs([*group.calls, call])
+        return len(group.calls) < self.limits.operators and len(outside) <= self.limits.inputs  # (3)
+
+
+def schedule_of(module: Any, call: Call) -> str:
+    return str(module[call.callee].attrs["tw.schedule"])
+
+
+def outside_inputs(calls: Iterable[Call]) -> list[Any]:
+    """What a list of calls reads and does not make, in order of first use."""
+    made, wanted = set[Any](), dict[Any, None]()
+    for call in calls:
+        for argument in call.arguments:
+            if argument not in made:
+                wanted.setdefault(argument)
+        made.add(call.var)
+    return list(wanted)
+
+
+def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
+    """The module with one Relax function per group, and a main that calls them."""
+    builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
+    names = [
+        _add_group(builder, f"group{index}", group) if schedule_of(module, group.calls[0]) != VIEW else None
+        for index, group in enumerate(groups)
+    ]
+    made: dict[Any, Any] = {}
+    with builder.function("main", list(body.params), attrs=dict(module["main"].attrs or {})):
+        with builder.dataflow():
+            for group, name in zip(groups, names, strict=True):
+                last = group.calls[-1]
+                inputs = [made.get(value, value) for value in outside_inputs(group.calls)]
+                if name is None:
+                    value = relax.call_tir(builder.get().get_global_var(last.callee), inputs, last.var.ty)
+                else:
+                    value = ir.Call(name, inputs)
+                made[last.var] = builder.emit(value, last.name)
+                for var, (source, index) in body.fields.items():
+                    if source.same_as(last.var):
+                        made[var] = builder.emit(relax.TupleGetItem(made[last.var], index), str(var.name))
+            results = [made.get(result, result) for result in body.results]
+            output = builder.emit_output(relax.Tuple(results) if len(results) != 1 else results[0])
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def _add_group(builder: Any, name: str, group: _Group) -> Any:
+    outside = outside_inputs(group.calls)
+    params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(outside)]
+    made: dict[Any, Any] = dict(zip(outside, params, strict=True))
+    attributes = {"tw.group": group.schedule, "tw.calls": [call.name for call in group.calls]}
+    with builder.function(name, params, attrs=attributes, private=True):
+        with builder.dataflow():
+            for call in group.calls:
+                callee = builder.get().get_global_var(call.callee)
+                inputs = [made[argument] for argument in call.arguments]
+                made[call.var] = builder.emit(relax.call_tir(callee, inputs, call.var.ty), call.name)
+            output = builder.emit_output(made[group.calls[-1].var])
+        builder.emit_func_output(output)
+    return builder.get().get_global_var(name)
