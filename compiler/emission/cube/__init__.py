@@ -1,0 +1,8 @@
+"""Nests of the cube's side as instructions: operands on their way in, products, and results on their way out.
+
+TIR knows these buffers by logical indices; where an element lies follows from the scope (:mod:`.places`).
+"""
+
+from compiler.emission.cube import operands, products, results, windows
+
+__all__ = ["operands", "products", "results", "windows"]

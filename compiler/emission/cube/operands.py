@@ -1,0 +1,134 @@
+"""Operands on their way to the cube: DDR to L1 in nz layout, L1 to L0A and L0B, transposed on the way where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compiler.emission.calls import address, address_at, guarded, instruction
+from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.cube.places import (
+    UNIT,
+    Index,
+    bound,
+    cycles,
+    extent,
+    is_simple,
+    is_zero,
+    l1_offset,
+    l1_pitch,
+    matrix_indices,
+    single_loop,
+)
+from compiler.emission.nest import Access, Loop, Nest
+from compiler.isa.dtypes import CUBE_TYPES
+from compiler.target import Chip
+
+MARK = "pragma_tw_cube"
+
+
+def is_matrix(nest: Nest) -> bool:
+    """Whether a nest's L1 buffer holds matrices, and not a feature map or packed weights."""
+    return str(getattr(nest.pragmas.get(MARK), "value", nest.pragmas.get(MARK, "operand"))) == "operand"
+
+
+@recogniser
+def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l1[row, column] = far[...]``: a block of DDR into nz layout."""
+    target = nest.target
+    if target.memory != "l1" or nest.value.op != "load" or not is_matrix(nest):
+        return
+    source: Access = nest.value.value
+    if source.memory != "ddr":
+        return
+    if target.dtype != source.dtype or target.dtype not in CUBE_TYPES:
+        yield Rejection("ldnz", f"{source.dtype} in DDR and {target.dtype} in L1")
+        return
+    row, column, _ = matrix_indices(target)
+    offset = l1_offset(target)
+    if not is_simple(row) or not is_simple(column) or offset is None or not source.is_affine:
+        yield Rejection("ldnz", "the block is no matrix of rows and columns")
+        return
+    rows, columns = single_loop(row), single_loop(column)
+    if {loop for loop in (rows, columns) if loop} != set(nest.loops):
+        yield Rejection("ldnz", "a loop moves more than one matrix")
+        return
+    row_stride, column_stride = (0 if loop is None else source.coefficient(loop) for loop in (rows, columns))
+    pitch = l1_pitch(target.buffer)
+    for mnemonic, fits, stride in (
+        ("ldnz", columns is None or column_stride == 1, row_stride),
+        ("ldnzt", rows is None or row_stride == 1, column_stride),
+    ):
+        if not fits:
+            yield Rejection(mnemonic, f"elements are {column_stride} apart along a row, {row_stride} along a column")
+            continue
+        shape = (extent(rows), extent(columns))
+        price = cycles(chip, mnemonic, ("ddr", target.dtype), [0, 0, bound(rows), bound(columns), stride or 0, pitch])
+        if price is None:
+            yield Rejection(mnemonic, "the chip has no path from DDR to L1")
+            continue
+
+        def build(mnemonic: str = mnemonic, shape: tuple[Any, Any] = shape, stride: Any = stride) -> Any:
+            slots = [address_at(target.buffer, offset), address(source.buffer, _start(source, nest)), *shape]
+            return guarded(nest.loops, instruction(mnemonic, ("ddr", target.dtype), [*slots, stride, pitch]))
+
+        yield Candidate(f"{mnemonic}.ddr.{target.dtype}", price, 1, build, kind="copy")
+
+
+def _start(access: Access, nest: Nest) -> tuple[Any, ...]:
+    return access.at({loop.var: 0 * loop.var for loop in nest.loops})
+
+
+@recogniser
+def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l0a[m, k] = l1[m, k]`` or ``l1[k, m]``, and the same for L0B."""
+    target = nest.target
+    if target.memory not in ("l0a", "l0b") or nest.value.op != "load" or not is_matrix(nest):
+        return
+    source: Access = nest.value.value
+    if source.memory != "l1":
+        return
+    first, second = _operand_indices(target)
+    row, column, _ = matrix_indices(source)
+    offset = l1_offset(source)
+    indices = (first, second, row, column)
+    mnemonic = f"ld{target.memory}"
+    if not all(is_simple(index) for index in indices) or offset is None or not is_zero(target.base):
+        yield Rejection(mnemonic, "the block is no matrix of rows and columns that begins with whole fractal rows")
+        return
+    held = (single_loop(row), single_loop(column))
+    wanted = (single_loop(first), single_loop(second))
+    if {loop for loop in wanted if loop} != set(nest.loops):
+        yield Rejection(mnemonic, "a loop moves more than one matrix")
+        return
+    transposed = _is_transposed(wanted, held)
+    if transposed is None:
+        yield Rejection(mnemonic, "the rows and columns in L1 are not those of the operand")
+        return
+    mnemonic += "t" if transposed else ""
+    pitch = l1_pitch(source.buffer)
+    price = cycles(chip, mnemonic, (target.dtype,), [0, 0, bound(wanted[0]), bound(wanted[1]), pitch])
+    if price is None:
+        yield Rejection(mnemonic, "the chip has no path from L1 to the cube")
+        return
+
+    def build() -> Any:
+        slots = [address_at(target.buffer, 0), address_at(source.buffer, offset)]
+        slots += [extent(wanted[0]), extent(wanted[1]), pitch]
+        return guarded(nest.loops, instruction(mnemonic, (target.dtype,), slots))
+
+    yield Candidate(f"{mnemonic}.{target.dtype}", price, 1, build, kind="copy")
+
+
+def _operand_indices(access: Access) -> tuple[Index | None, Index | None]:
+    """(m, k) in L0A and (k, n) in L0B; an operand with one axis has only k."""
+    first, second, _ = matrix_indices(access)
+    if len(access.indices) == 1 and access.memory == "l0b":
+        return second, UNIT
+    return first, second
+
+
+def _is_transposed(wanted: tuple[Loop | None, Loop | None], held: tuple[Loop | None, Loop | None]) -> bool | None:
+    if wanted == held:
+        return False
+    return True if wanted == held[::-1] else None

@@ -1,0 +1,96 @@
+"""Products and the start of their sums, in L0C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compiler.emission.calls import address_at, guarded, instruction
+from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.cube.places import cycles, is_zero, product_of
+from compiler.emission.nest import Access, Loop, Nest
+from compiler.emission.terms import Term
+from compiler.isa.dtypes import CUBE_TYPES
+from compiler.target import Chip
+
+
+def factors(nest: Nest) -> tuple[Access, Access] | None:
+    """``a`` and ``b`` of a nest ``c += cast(a) * cast(b)`` with a in L0A, b in L0B and c in L0C."""
+    if nest.target.memory != "l0c" or nest.value.op != "add":
+        return None
+    for total, product in (nest.value.args, nest.value.args[::-1]):
+        if total.op == "load" and product.op == "mul" and nest.target.same_place(total.value):
+            loads = [_uncast(side) for side in product.args]
+            if all(load.op == "load" for load in loads):
+                by_memory = {load.value.memory: load.value for load in loads}
+                if set(by_memory) == {"l0a", "l0b"}:
+                    return by_memory["l0a"], by_memory["l0b"]
+    return None
+
+
+def _uncast(term: Term) -> Term:
+    return term.args[0] if term.op == "cast" else term
+
+
+def loops_by_role(nest: Nest, a: Access, b: Access) -> dict[str, list[Loop]] | None:
+    """The loops along m, n and k of a product; None where a loop is none of these."""
+    roles: dict[str, list[Loop]] = {"m": [], "n": [], "k": []}
+    names = {(True, True, False): "m", (True, False, True): "n", (False, True, True): "k"}
+    for loop in nest.loops:
+        moves = tuple(access.coefficient(loop) != 0 for access in (nest.target, a, b))
+        if moves not in names:
+            return None
+        roles[names[moves]].append(loop)
+    return roles
+
+
+@recogniser
+def product(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``c[m, n] += a[m, k] * b[k, n]``."""
+    found = factors(nest)
+    if found is None:
+        return
+    a, b = found
+    if a.dtype != b.dtype or a.dtype not in CUBE_TYPES:
+        yield Rejection("madacc", f"the cube does not multiply {a.dtype} and {b.dtype}")
+        return
+    roles = loops_by_role(nest, a, b)
+    if roles is None:
+        yield Rejection("madacc", "a loop is along neither m, n nor k")
+        return
+    if not all(is_zero(access.base) for access in (nest.target, a, b)):
+        yield Rejection("madacc", "an operand does not begin where its buffer does")
+        return
+    extents = [product_of([loop.extent for loop in roles[role]]) for role in "mnk"]
+    bounds = [product_of([loop.bound for loop in roles[role]]) for role in "mnk"]
+
+    def build() -> Any:
+        slots = [address_at(access.buffer, 0) for access in (nest.target, a, b)]
+        return guarded(nest.loops, instruction("madacc", (a.dtype,), [*slots, *extents]))
+
+    price = cycles(chip, "madacc", (a.dtype,), [0, 0, 0, *bounds])
+    yield Candidate(f"madacc.{a.dtype}", price or 0, 1, build, kind="cube")
+
+
+@recogniser
+def start(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``c[m, n] = constant``."""
+    if nest.target.memory != "l0c" or nest.value.op != "const":
+        return
+    columns = [loop for loop in nest.loops if nest.target.coefficient(loop) == 1]
+    rows = [loop for loop in nest.loops if loop not in columns]
+    if len(nest.target.shape) > 1 and nest.target.shape[-1] == 1:
+        rows, columns = list(nest.loops), []
+    if not is_zero(nest.target.base):
+        yield Rejection("mfill", "the result does not begin where its buffer does")
+        return
+    m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
+    value = float(nest.value.value)
+
+    def build() -> Any:
+        slots = [address_at(nest.target.buffer, 0), m, n, value]
+        return guarded(nest.loops, instruction("mfill", (nest.target.dtype,), slots))
+
+    sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
+    price = cycles(chip, "mfill", (nest.target.dtype,), [0, *sizes, 0])
+    yield Candidate(f"mfill.{nest.target.dtype}", price or 0, 1, build, kind="cube")

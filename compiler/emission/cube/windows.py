@@ -1,0 +1,1 @@
+"""Convolution windows on their way to L0A."""

@@ -1,0 +1,250 @@
+"""What the templates of the cube classes share: the product's loops cut into core, trip, chunk and step; its operands
+brought through L1 beside the cube; its result taken out, and the stages behind it kept on the tile.
+
+A *master* is the sblock that multiplies: ``c[..] += cast(a[..]) * cast(b[..])``. Its loops have roles, by where they
+appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
+
+    for core: for trip: { c0 = 0
+                          for chunk: { a1 = a; b1 = b                      # DDR -> L1
+                                       for step: { a0 = a1; b0 = b1        # L1 -> L0A, L0B
+                                                   c0 += a0 * b0 } }
+                          slaves }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tvm import ir, s_tir, tirx
+from tvm_ffi import structural_walk
+
+from compiler.emission.scopes import ISA_DTYPE
+from compiler.isa.dtypes import DTYPES
+from compiler.target import Chip
+
+L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
+PRODUCTS = ("matmul", "product")  # values of "tw.role"
+CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a loop of the master is cut: m, n and batch loops into cores x trips x inner, k loops into chunks x steps x inner.
+
+    The first number follows from the extent.
+    """
+
+    second: int  # trips of one core, or steps of one chunk
+    inner: int  # iterations inside one instruction
+
+
+@dataclass
+class Master:
+    """The product of a kernel: its block, and its loops by role in the order of the block's axes."""
+
+    block: Any
+    roles: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    def axes(self, role: str) -> list[int]:
+        return [i for i, r in enumerate(self.roles) if r == role]
+
+
+def new_schedule(func: Any) -> Any:
+    return s_tir.Schedule(ir.IRModule({"main": func}), error_render_level="fast")
+
+
+def masters(sch: Any) -> list[Master]:
+    """The products of a kernel, in program order."""
+    blocks = [
+        b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b).annotations.get("tw.role") in PRODUCTS
+    ]
+    return [_master(sch, b) for b in blocks]
+
+
+def _master(sch: Any, handle: Any) -> Master:
+    block = sch.get(handle)
+    a, b = (set(_variables(load.indices)) for load in operands_of(block))
+    c = set(_variables(block.body.indices))
+    roles = []
+    for axis in block.iter_vars:
+        held = (axis.var in c, axis.var in a, axis.var in b)
+        roles.append({(1, 1, 0): "m", (1, 0, 1): "n", (0, 1, 1): "k"}.get(held, "batch"))
+    return Master(handle, tuple(roles), tuple(int(axis.dom.extent) for axis in block.iter_vars))
+
+
+def operands_of(block: Any) -> tuple[Any, Any]:
+    """The loads of a and b in ``c + cast(a) * cast(b)``."""
+    product = block.body.value.b
+    return tuple(side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b))
+
+
+def _variables(indices: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for index in indices:
+        structural_walk(index, lambda node: found.append(node) if isinstance(node, tirx.Var) else None)
+    return found
+
+
+@dataclass
+class Placed:
+    """The loops at which the parts of a tiled product stand."""
+
+    core: Any
+    trips: list[Any]
+    first_chunk: Any  # outermost loop of k
+    chunk: Any  # innermost loop over chunks
+    step: Any  # innermost loop over steps
+    inner: list[Any] = field(default_factory=list)
+
+
+def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequence[int]) -> Placed:
+    """Cut and order the master's loops; ``trip_order`` lists the axes that are not reduced, outermost first."""
+    loops = sch.get_loops(master.block)
+    parts = [sch.split(loop, [None, cut.second, cut.inner]) for loop, cut in zip(loops, cuts, strict=True)]
+    reduced = master.axes("k")
+    kept = master.axes("batch") + master.axes("m") + master.axes("n")
+    order = [parts[i][0] for i in kept]
+    order += [parts[i][1] for i in trip_order]
+    order += [parts[i][0] for i in reduced] + [parts[i][1] for i in reduced]
+    inner = [parts[i][2] for i in [*kept, *reduced]]
+    sch.reorder(*order, *inner)
+    core = sch.fuse(*(parts[i][0] for i in kept)) if len(kept) > 1 else parts[kept[0]][0]
+    sch.bind(core, "blockIdx.x")
+    trips = [parts[i][1] for i in trip_order]
+    return Placed(core, trips, parts[reduced[0]][0], parts[reduced[-1]][0], parts[reduced[-1]][1], inner)
+
+
+def start_sum(sch: Any, master: Any, placed: Placed) -> None:
+    """Set the sum to zero before its first chunk, and mark both nests."""
+    sch.annotate(placed.inner[0], CUBE, "product")
+    loops = sch.get_loops(master)
+    first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(placed.first_chunk)))
+    start = sch.decompose_reduction(master, placed.first_chunk)
+    own = sch.get_loops(start)
+    if len(own) > first:
+        sch.annotate(own[first], CUBE, "start")
+
+
+def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
+    """Say that the nest of a block inside the loop ``outside`` is one instruction."""
+    loops = sch.get_loops(block)
+    depth = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(outside)))
+    sch.annotate(loops[depth + 1], CUBE, what)
+
+
+def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:
+    """Bytes of UB for each element of the result that the stages behind the product take."""
+    result = sch.get(master).writes[0].source
+    elements = prod(int(n) for n in result.shape)
+    consumers = sch.get_consumers(master)
+    stages = followers(sch, master)
+    fixed = len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), result)
+    if path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
+        return 0
+    total = 0 if fixed else DTYPES[isa_dtype(result)].itemsize * elements
+    made = {result.name}
+    for stage in stages:
+        block = sch.get(stage)
+        buffers = [block.writes[0].source, *(r.source for r in block.reads if r.source.name not in made)]
+        made |= {buffer.name for buffer in buffers}
+        total += sum(DTYPES[isa_dtype(b)].itemsize * prod(int(n) for n in b.shape) for b in buffers)
+    return -(-total // elements)
+
+
+def isa_dtype(buffer: Any) -> str:
+    return ISA_DTYPE[str(buffer.dtype)]
+
+
+def last_variable(load: Any) -> Any:
+    """The axis along which a load's buffer is contiguous: that of its last index that has one."""
+    found = _variables(load.indices)
+    return found[-1] if found else None
+
+
+def path(chip: Chip, source: str, target: str) -> bool:
+    return f"{source}_{target}" in chip.path
+
+
+# ---- operands ----------------------------------------------------------------------------------------------------
+
+
+def bring_operand(sch: Any, master: Any, index: int, scope: str, at_chunk: Any, at_step: Any) -> tuple[Any, Any]:
+    """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``."""
+    far = sch.cache_read(master, index, L1)
+    near = sch.cache_read(master, index, scope)
+    sch.compute_at(near, at_step, preserve_unit_loops=True)
+    sch.compute_at(far, at_chunk, preserve_unit_loops=True)
+    mark(sch, near, at_step, "operand")
+    mark(sch, far, at_chunk, "operand")
+    return far, near
+
+
+# ---- the result and what follows it ------------------------------------------------------------------------------
+
+
+def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
+    """Sum in L0C; the stage that takes the result out through the fixpipe, and the stages behind it in order."""
+    consumers = sch.get_consumers(master)
+    if not consumers:
+        taken = sch.cache_write(master, 0, L0C)
+        return taken, []
+    sch.set_scope(master, 0, L0C)
+    result = sch.get(master).writes[0].source
+    if len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), result):
+        taken = consumers[0]
+    else:
+        reads = [region.source.name for region in sch.get(consumers[0]).reads]
+        taken = sch.cache_read(consumers[0], reads.index(result.name), UB, consumers)
+    return taken, followers(sch, taken)
+
+
+def followers(sch: Any, block: Any) -> list[Any]:
+    """All stages that need a stage, in program order."""
+    wanted = set[str]()
+    frontier = [block]
+    while frontier:
+        for consumer in sch.get_consumers(frontier.pop()):
+            name = sch.get(consumer).name_hint
+            if name not in wanted:
+                wanted.add(name)
+                frontier.append(consumer)
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    return [b for b in blocks if sch.get(b).name_hint in wanted]
+
+
+def _is_fixpipe_work(block: Any, result: Any) -> bool:
+    """Whether a stage only rounds the elements of the result, each in its place."""
+    value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
+    value = value.value if isinstance(value, tirx.Cast) else value
+    if not isinstance(value, ir.TensorLoad) or block.init is not None:
+        return False
+    rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]
+    in_place = [i.same_as(v.var) for i, v in zip(value.indices, block.iter_vars, strict=False)]
+    return rounded and all(in_place) and len(value.indices) == len(block.body.indices)
+
+
+FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to
+
+
+def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], trip: Any, chip: Chip) -> None:
+    """Move the stages behind the product to the tile: in UB, with their other inputs brought there."""
+    parameters = {parameter.name for parameter in sch.mod["main"].params}
+    for block in [taken, *slaves]:
+        sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
+    mark(sch, taken, trip, "result")
+    for block in [taken, *slaves]:
+        leaves = sch.get(block).writes[0].source.name in parameters
+        if not leaves:
+            sch.set_scope(block, 0, UB)
+        elif block is not taken or not path(chip, "l0c", "ddr"):
+            stored = sch.cache_write(block, 0, UB)
+            sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)
+    for block in slaves:
+        for index in reversed(range(len(sch.get(block).reads))):
+            if sch.get(block).reads[index].source.name in parameters:
+                extra = sch.cache_read(block, index, UB)
+                sch.compute_at(extra, trip, preserve_unit_loops=True)

@@ -1,0 +1,263 @@
+"""The schedule template of matrix products: batches and tiles of the result over the cores, k in chunks and steps.
+
+One tile of the result is summed in L0C. Its rows of A and columns of B come to L1 in chunks of k and beside the cube
+in steps of k; where all of k fits and a core has several tiles of a row, A stays in L1 while the columns go by (or B,
+while the rows do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.isa.timing import ceil_div
+from compiler.target import Chip
+from compiler.tiling import cube
+from compiler.tiling.cube import Cut, Master
+from compiler.tiling.template import NoFeasibleTile, Tiled
+
+# What is left beside one buffer of each kind, so that a second one may be filled while the first is read.
+SHARES = (0.5, 1.0)
+SHRINK = 0.7  # of the memory that the attempt before took
+ATTEMPTS = 12
+TRIP_CYCLES = 400  # latencies of a tile that nothing hides
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product as the choice of a tile sees it."""
+
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    dtype: str
+    slave_bytes: int  # of UB per element of a tile: the stages behind the product
+    transposed_a: bool = False
+    transposed_b: bool = False
+    result_bytes: int = 4
+    through_ub: bool = True
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def k0(self) -> int:
+        return DTYPES[self.dtype].fractal_k
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Elements of one tile, chunk and step; how many tiles each core does along batch, m and n; what stays in L1."""
+
+    m: int
+    n: int
+    step: int
+    steps: int
+    batch_trips: tuple[int, ...]
+    m_trips: int
+    n_trips: int
+    held: str  # "a", "b" or "": an operand that is in L1 with all of its k
+
+    def bytes_of(self, problem: Problem) -> dict[str, int]:
+        """What one of each buffer takes."""
+        k0, size = problem.k0, problem.itemsize
+        m16, n16, chunk = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL), self.step * self.steps
+        a = chunk * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(chunk, k0)
+        b = self.n * ceil_to(chunk, k0) if problem.transposed_b else chunk * ceil_to(self.n, k0)
+        return {
+            "l1": (a + b) * size,
+            "l0a": m16 * ceil_to(self.step, k0) * size,
+            "l0b": n16 * ceil_to(self.step, k0) * size,
+            "l0c": m16 * n16 * 4,
+            "ub": self.m * ceil_to(self.n, k0) * problem.slave_bytes,
+        }
+
+
+def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
+    """Cut the product of a kernel into tiles, and bring its slaves to them."""
+    sch = cube.new_schedule(func)
+    master = cube.masters(sch)[0]
+    problem = problem_of(sch, master, chip)
+    tile = choose(candidates(problem, chip), problem, attempt)
+    if tile is None:
+        raise NoFeasibleTile(str(func.attrs.get("global_symbol", "matmul")), f"{attempt} tiles of a matrix product")
+    apply(sch, master, tile, chip)
+    return Tiled(sch.mod["main"], describe(problem, tile, chip))
+
+
+def choose(ranked: list[Tile], problem: Problem, attempt: int) -> Tile | None:
+    """The best tile; for later attempts the best that takes clearly less of the memories than the one before."""
+    limit: dict[str, float] = {}
+    for _ in range(attempt + 1):
+        tile = next((t for t in ranked if all(t.bytes_of(problem)[name] <= most for name, most in limit.items())), None)
+        if tile is None:
+            return None
+        taken = tile.bytes_of(problem)
+        limit = {"l1": taken["l1"], "ub": taken["ub"] * SHRINK if taken["ub"] else taken["ub"]}
+        if not taken["ub"]:
+            limit["l1"] *= SHRINK
+    return tile
+
+
+# ---- the problem -------------------------------------------------------------------------------------------------
+
+
+def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
+    block = sch.get(master.block)
+    a, b = cube.operands_of(block)
+    extent = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
+    by_role = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k", "batch")}
+    stages = cube.slave_bytes(sch, master.block, chip)
+    return Problem(
+        batch=tuple(extent[v] for v in by_role["batch"]),
+        m=prod(extent[v] for v in by_role["m"]),
+        n=prod(extent[v] for v in by_role["n"]),
+        k=prod(extent[v] for v in by_role["k"]),
+        dtype=cube.isa_dtype(a.source),
+        slave_bytes=stages,
+        transposed_a=bool(by_role["m"]) and cube.last_variable(a) in by_role["m"],
+        transposed_b=bool(by_role["n"]) and cube.last_variable(b) not in by_role["n"],
+        through_ub=stages > 0,
+    )
+
+
+# ---- the choice --------------------------------------------------------------------------------------------------
+
+
+def candidates(problem: Problem, chip: Chip) -> list[Tile]:
+    """All tiles worth a try that fit the chip, the cheapest first."""
+    for share in SHARES:
+        found = [tile for tile in _tiles(problem, chip, share) if _fits(tile, problem, chip, share)]
+        if found:
+            return sorted(found, key=lambda tile: (cost(tile, problem, chip), -tile.m * tile.n))
+    return []
+
+
+def _fits(tile: Tile, problem: Problem, chip: Chip, share: float) -> bool:
+    return all(taken <= chip.memory_bytes(name) * share for name, taken in tile.bytes_of(problem).items())
+
+
+def _sizes(extent: int) -> Iterator[int]:
+    """Tile sizes along an axis: whole fractals, at powers of two and three of them, and even cuts of the axis."""
+    fractals = ceil_div(extent, FRACTAL)
+    sizes = {min(fractals, size) for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)}
+    sizes |= {ceil_div(fractals, parts) for parts in range(1, 33)}
+    yield from sorted(size * FRACTAL for size in sizes if size <= 64)
+
+
+def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
+    l0c = chip.memory.l0c_bytes * share
+    for m in _sizes(problem.m):
+        for n in _sizes(problem.n):
+            if m * n * 4 > l0c:
+                break
+            step = _step(problem, chip, share, m, n)
+            if step:
+                yield from _spread(problem, chip, share, min(m, problem.m), min(n, problem.n), step)
+
+
+def _step(problem: Problem, chip: Chip, share: float, m: int, n: int) -> int:
+    """The longest k for which both operands of one instruction fit beside the cube, and even over all of k."""
+    k0, size = problem.k0, problem.itemsize
+    room = min(chip.memory.l0a_bytes * share // (m * size), chip.memory.l0b_bytes * share // (n * size))
+    longest = int(room) // k0 * k0
+    if not longest:
+        return 0
+    steps = ceil_div(problem.k, longest)
+    return min(ceil_to(ceil_div(problem.k, steps), k0), longest)
+
+
+def _spread(problem: Problem, chip: Chip, share: float, m: int, n: int, step: int) -> Iterator[Tile]:
+    all_steps = ceil_div(problem.k, step)
+    probe = Tile(m, n, step, 1, (), 1, 1, "").bytes_of(problem)["l1"]
+    fitting = int(chip.memory.l1_bytes * share) // probe
+    if not fitting:
+        return
+    steps = ceil_div(all_steps, ceil_div(all_steps, fitting))
+    m_tiles, n_tiles = ceil_div(problem.m, m), ceil_div(problem.n, n)
+    seen = set()
+    for m_cores in range(1, min(m_tiles, chip.cores) + 1):
+        for n_cores in range(1, min(n_tiles, chip.cores // m_cores) + 1):
+            m_trips, n_trips = ceil_div(m_tiles, m_cores), ceil_div(n_tiles, n_cores)
+            batch_trips, left = [], chip.cores // (m_cores * n_cores)
+            for extent in problem.batch:
+                trips = ceil_div(extent, min(extent, left))
+                left //= ceil_div(extent, trips)
+                batch_trips.append(trips)
+            key = (m_trips, n_trips, tuple(batch_trips))
+            if key in seen:
+                continue
+            seen.add(key)
+            yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "")
+            if steps >= all_steps:
+                if n_trips > 1:
+                    yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "a")
+                if m_trips > 1:
+                    yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "b")
+
+
+def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
+    """Cycles of the busiest core: whatever is busiest of cube, copies and shared DDR, and what nothing hides."""
+    k0, size = problem.k0, problem.itemsize
+    m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, k0)
+    batches = prod(tile.batch_trips)
+    rounds = batches * tile.m_trips * tile.n_trips
+    steps = ceil_div(problem.k, tile.step)
+    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
+    a_loads = batches * tile.m_trips * (1 if tile.held == "a" else tile.n_trips)
+    b_loads = batches * tile.n_trips * (1 if tile.held == "b" else tile.m_trips)
+    moved = (a_loads * tile.m + b_loads * tile.n) * problem.k * size
+    cores = prod(ceil_div(e, t) for e, t in zip(problem.batch, tile.batch_trips, strict=True))
+    cores *= ceil_div(ceil_div(problem.m, tile.m), tile.m_trips) * ceil_div(ceil_div(problem.n, tile.n), tile.n_trips)
+    result = rounds * tile.m * tile.n * problem.result_bytes
+    shared = chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
+    load = moved / min(chip.path["ddr_l1"].bytes_per_cycle, shared)
+    near = rounds * k * max(m16 * size / rate(chip, "l1_l0a"), n16 * size / rate(chip, "l1_l0b"))
+    out = result / min(rate(chip, "ub_ddr" if problem.through_ub else "l0c_ddr"), shared)
+    vector = rounds * tile.m * tile.n * problem.slave_bytes / chip.vector.bytes_per_cycle
+    parts = (rounds * product, load, near, out + vector)
+    return max(parts) + 0.2 * sum(parts) + TRIP_CYCLES * (rounds + ceil_div(steps, tile.steps))
+
+
+def rate(chip: Chip, name: str) -> int:
+    return chip.path[name].bytes_per_cycle
+
+
+def describe(problem: Problem, tile: Tile, chip: Chip) -> str:
+    batch = "x".join(map(str, problem.batch))
+    chunk = tile.step * tile.steps
+    return (
+        f"{batch + ' of ' if batch else ''}{problem.m}x{problem.n}x{problem.k} in tiles of {tile.m}x{tile.n}, "
+        f"k by {chunk} and {tile.step}" + (f", {tile.held} held in L1" if tile.held else "")
+    )
+
+
+# ---- the schedule ------------------------------------------------------------------------------------------------
+
+
+def apply(sch: Any, master: Master, tile: Tile, chip: Chip) -> None:
+    taken, slaves = cube.keep_result(sch, master.block, chip)
+    batch, m, n = master.axes("batch"), master.axes("m"), master.axes("n")
+    cuts: list[Cut] = [Cut(1, 1)] * len(master.roles)
+    for axis, trips in zip(batch, tile.batch_trips, strict=True):
+        cuts[axis] = Cut(trips, 1)
+    for axes, trips, size in ((m, tile.m_trips, tile.m), (n, tile.n_trips, tile.n)):
+        for axis in axes:
+            cuts[axis] = Cut(trips, size)
+    for axis in master.axes("k"):
+        cuts[axis] = Cut(tile.steps, tile.step)
+    tail = [*n, *m] if tile.held == "b" else [*m, *n]
+    placed = cube.cut_master(sch, master, cuts, [*batch, *tail])
+    trip = placed.trips[-1] if placed.trips else placed.core
+    holding = placed.trips[-2] if len(placed.trips) > 1 else placed.core
+    for index, name, scope in ((0, "a", cube.L0A), (1, "b", cube.L0B)):
+        chunk = holding if tile.held == name else placed.chunk
+        cube.bring_operand(sch, master.block, index, scope, chunk, placed.step)
+    cube.place_slaves(sch, taken, slaves, trip, chip)
+    cube.start_sum(sch, master.block, placed)
