@@ -1,0 +1,135 @@
+"""Elements added around and between those of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import dtype_of, normalised_axis, read, shape_of
+from compiler.operators.prim_functions import Buffer, Indices, prim_function, region
+from compiler.operators.registry import operator
+from compiler.operators.runs import Positions, pick
+from compiler.operators.signature import Constant
+
+
+@operator("Pad", schedule="movement")
+def pad(
+    data: te.Tensor,
+    pads: Constant,
+    constant_value: te.Tensor | Constant | None = None,
+    axes: Constant | None = None,
+    *,
+    mode: str = "constant",
+    value: float = 0.0,
+) -> te.Tensor | tirx.PrimFunc:
+    """``pads`` counts what is added before each axis, then what is added after each; a negative count crops."""
+    rank = len(shape_of(data))
+    on = range(rank) if axes is None else [normalised_axis(int(axis), rank) for axis in axes.ravel()]
+    if pads.size != 2 * len(on):
+        raise refusals.wrong_value(f"two counts for each of {len(on)} axes", "pads", pads.ravel().tolist())
+    before, after = [0] * rank, [0] * rank
+    for axis, low, high in zip(on, pads.ravel()[: len(on)], pads.ravel()[len(on) :], strict=True):
+        before[axis], after[axis] = int(low), int(high)
+    if mode == "constant":
+        filled = tirx.const(value, dtype_of(data)) if constant_value is None else constant_value
+        if isinstance(filled, np.ndarray):
+            filled = tirx.const(filled.item(), dtype_of(data))
+        return padded(data, before, after, filled)
+    extents = shape_of(data)
+    return pick(data, [_positions(mode, n, low, high) for n, low, high in zip(extents, before, after, strict=True)])
+
+
+@operator("tilewright::Dilate", schedule="movement")
+def dilate(data: te.Tensor, *, strides: tuple[int, ...], value: float = 0.0) -> tirx.PrimFunc:
+    """``strides[i] - 1`` elements of ``value`` between neighbours, on the last ``len(strides)`` axes."""
+    shape = shape_of(data)
+    if len(strides) > len(shape) or min(strides, default=1) < 1:
+        raise refusals.wrong_value(f"positive, at most {len(shape)} of them", "strides", list(strides))
+    steps = (*[1] * (len(shape) - len(strides)), *strides)
+    dilated = tuple((extent - 1) * step + 1 if extent else 0 for extent, step in zip(shape, steps, strict=True))
+    between = tirx.const(value, dtype_of(data))
+
+    def body(source: Buffer, out: Buffer) -> None:
+        for axis, step in enumerate(steps):
+            if step > 1:
+                _fill_between(out, axis, shape, steps, between)
+        region(
+            shape,
+            out,
+            lambda point: [i * step for i, step in zip(point, steps, strict=True)],
+            lambda point: source[tuple(point)],
+            "copy",
+        )
+
+    return prim_function([data], [(dilated, dtype_of(data))], body)
+
+
+def padded(data: te.Tensor, before: Sequence[int], after: Sequence[int], value: Any) -> te.Tensor | tirx.PrimFunc:
+    """Constant padding; ``value`` is a scalar expression or a tensor of one element."""
+    shape = shape_of(data)
+    sides = list(zip(shape, before, after, strict=True))
+    result = tuple(max(0, extent + low + high) for extent, low, high in sides)
+    # Along each axis: what of the input is kept, and where it is put.
+    first = [max(0, -low) for low in before]
+    start = [min(max(0, low), total) for low, total in zip(before, result, strict=True)]
+    kept = [
+        max(0, min(extent + min(0, high), extent) - begin)
+        for (extent, _, high), begin in zip(sides, first, strict=True)
+    ]
+    if tuple(kept) == result:
+        return pick(data, [np.arange(begin, begin + count) for begin, count in zip(first, kept, strict=True)])
+    inputs = [data, value] if isinstance(value, te.Tensor) else [data]
+
+    def body(source: Buffer, *rest: Buffer) -> None:
+        out = rest[-1]
+        filled = read(rest[0], [0] * len(rest[0].shape)) if len(rest) == 2 else value
+        for axis in range(len(shape)):
+            for begin, end in ((0, start[axis]), (start[axis] + kept[axis], result[axis])):
+                origin = (*start[:axis], begin, *[0] * (len(shape) - axis - 1))
+                _fill_box(out, origin, (*kept[:axis], end - begin, *result[axis + 1 :]), filled)
+        region(
+            tuple(kept),
+            out,
+            lambda point: [i + at for i, at in zip(point, start, strict=True)],
+            lambda point: source[tuple(i + at for i, at in zip(point, first, strict=True))],
+            "copy",
+        )
+
+    return prim_function(inputs, [(result, dtype_of(data))], body)
+
+
+def _positions(mode: str, extent: int, before: int, after: int) -> Positions:
+    wanted = np.arange(-before, extent + after)
+    if extent == 0 and wanted.size:
+        raise refusals.wrong_value("cannot extend an axis without elements", "mode", mode)
+    if mode == "edge":
+        return wanted.clip(0, extent - 1)
+    if mode == "wrap":
+        return wanted % extent
+    if mode == "reflect":
+        period = max(1, 2 * (extent - 1))
+        return extent - 1 - abs(extent - 1 - wanted % period)
+    raise refusals.wrong_value("must be constant, reflect, edge or wrap", "mode", mode)
+
+
+def _fill_box(out: Buffer, origin: Sequence[int], extents: tuple[int, ...], value: Any) -> None:
+    def position(point: Indices) -> Indices:
+        return [i + at for i, at in zip(point, origin, strict=True)]
+
+    region(extents, out, position, lambda _: value, "fill")
+
+
+def _fill_between(out: Buffer, axis: int, shape: Sequence[int], steps: Sequence[int], value: Any) -> None:
+    """The places between neighbours of ``axis``: at input places on the axes before it, everywhere on those after."""
+    gaps = (shape[axis] - 1, steps[axis] - 1)
+    extents = (*shape[:axis], *gaps, *[int(n) for n in out.shape[axis + 1 :]])
+
+    def position(point: Indices) -> Indices:
+        before = [i * step for i, step in zip(point[:axis], steps[:axis], strict=True)]
+        return [*before, point[axis] * steps[axis] + point[axis + 1] + 1, *point[axis + 2 :]]
+
+    region(extents, out, position, lambda _: value, "fill")

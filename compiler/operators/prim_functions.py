@@ -1,0 +1,90 @@
+"""PrimFuncs made of loop nests: what te.compute cannot say (several regions of one output, stores where the data says).
+
+The functions here write into the PrimFunc that :func:`prim_function` is building; ``T`` is TVM's IR builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from compiler.operators.broadcast import dtype_of, shape_of
+
+Shape = tuple[int, ...]
+Buffer = Any
+Indices = Sequence[Any]
+
+
+def prim_function(
+    inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Shape, str]], body: Callable[..., None]
+) -> tirx.PrimFunc:
+    """A PrimFunc over ``inputs`` and then ``outputs`` (shape and element type); ``body`` takes all their buffers."""
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            T.func_name("main")
+            T.func_attr({"tirx.noalias": True})
+            buffers = [
+                T.arg(f"in{i}", T.buffer(shape_of(tensor), dtype_of(tensor), layout=None))
+                for i, tensor in enumerate(inputs)
+            ]
+            buffers += [
+                T.arg(f"out{i}", T.buffer(shape, dtype, layout=None)) for i, (shape, dtype) in enumerate(outputs)
+            ]
+            body(*buffers)
+    return builder.get()
+
+
+def scratch(shape: Shape, dtype: str) -> Buffer:
+    """A buffer that lives as long as the PrimFunc runs."""
+    return T.sblock_alloc_buffer(shape, dtype, layout=None)
+
+
+@contextmanager
+def loops(*extents: Any) -> Iterator[tuple[Any, ...]]:
+    """Serial loops, outermost first."""
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(T.serial(0, extent)) for extent in extents)
+
+
+@contextmanager
+def when(condition: Any) -> Iterator[None]:
+    with T.If(condition), T.Then():
+        yield
+
+
+def store(target: Buffer, value: Any, *indices: Any) -> None:
+    T.buffer_store(target, value, list(indices))
+
+
+def region(
+    extents: Shape,
+    target: Buffer,
+    position: Callable[[Indices], Indices],
+    value: Callable[[Indices], Any],
+    name: str = "region",
+) -> None:
+    """A schedulable block: for every point of ``extents``, ``target[position(point)] = value(point)``.
+
+    ``position`` must give every point a place of its own. An empty region is left out.
+    """
+    if 0 in extents:
+        return
+    with loops(*extents) as variables, T.sblock(name):
+        point = [T.axis.spatial(extent, variable) for extent, variable in zip(extents, variables, strict=True)]
+        store(target, value(point), *position(point))
+
+
+def fill(target: Buffer, value: Any) -> None:
+    region(shape_of(target), target, lambda point: point, lambda _: value, "fill")
+
+
+@contextmanager
+def ordered_block(name: str) -> Iterator[None]:
+    """A block whose loops run in the order they are written: what it stores depends on what it stored before."""
+    with T.sblock(name):
+        yield

@@ -1,0 +1,31 @@
+"""Elements repeated: broadcast to a shape, or tiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import read, shape_of
+from compiler.operators.registry import operator
+from compiler.operators.runs import pick
+from compiler.operators.signature import Constant
+
+
+@operator("Expand", schedule="movement")
+def expand(data: te.Tensor, shape: Constant) -> te.Tensor:
+    """To the shape that ``data`` and ``shape`` broadcast to."""
+    try:
+        result = np.broadcast_shapes(shape_of(data), tuple(int(extent) for extent in shape.ravel()))
+    except ValueError:
+        raise refusals.wrong_shape("the input must broadcast to the shape", data=data, shape=shape.ravel()) from None
+    return te.compute(result, lambda *i: read(data, i), "expand")
+
+
+@operator("Tile", schedule="movement")
+def tile(data: te.Tensor, repeats: Constant) -> te.Tensor | tirx.PrimFunc:
+    shape = shape_of(data)
+    if repeats.size != len(shape) or min(repeats.ravel().tolist(), default=0) < 0:
+        raise refusals.wrong_value(f"one count for each of {len(shape)} axes", "repeats", repeats.ravel().tolist())
+    lists = [np.tile(np.arange(extent), int(count)) for extent, count in zip(shape, repeats.ravel(), strict=True)]
+    return pick(data, lists)
