@@ -13,12 +13,14 @@ piece by piece instead.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
 from tvm import ir, s_tir
+from tvm_ffi import structural_walk
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
@@ -32,6 +34,7 @@ NEXT_SHARE = 0.6
 ATTEMPTS = 8
 # What a trip costs beside its bytes: latency of a load, a store and a few vector heads.
 TRIP_CYCLES = 600
+GOOD_ENOUGH = 0.7  # of the budget: no larger tile is looked for
 # Loops over tiles that may be spread over cores; `compiler.tiling.cores` makes one core number of them.
 CORE_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -77,29 +80,36 @@ class _Plan:
 
     def best_tile(self, chip: Chip, budget: int) -> Tile | None:
         """The cheapest tile whose buffers fit the budget."""
-        fitting = self._fitting(tiles(self._shape), budget)
-        if not fitting:
+        choices = tiles(self._shape)
+        largest = self._largest_fitting(choices, budget)
+        if largest is None:
             return None
-        rate = chip.vector.bytes_per_cycle
-        shared = chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / chip.cores
+        rate = min(chip.vector.bytes_per_cycle, chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / chip.cores)
+        bytes_per_element = self._bytes_of(choices[largest]) / choices[largest].elements(self._shape)
 
         def cost(tile: Tile) -> tuple[float, int]:
             trips = busiest_core(tile.outer(self._shape), chip.cores)
-            moved = self._bytes_of(tile)
-            return trips * (TRIP_CYCLES + moved / min(rate, shared)), -tile.elements(self._shape)
+            elements = tile.elements(self._shape)
+            return trips * (TRIP_CYCLES + elements * bytes_per_element / rate), -elements
 
-        return min(fitting, key=cost)
+        return min(choices[: largest + 1], key=cost)
 
-    def _fitting(self, choices: list[Tile], budget: int) -> list[Tile]:
-        """Bytes grow with the tile: find the largest that fits by bisection, and keep what is smaller."""
-        low, high = 0, len(choices)
-        while low < high:
-            middle = (low + high) // 2
-            if self._bytes_of(choices[middle]) <= budget:
-                low = middle + 1
+    def _largest_fitting(self, choices: list[Tile], budget: int) -> int | None:
+        """Bytes grow about in proportion to the tile: guess where they meet the budget, measure, and guess again."""
+        low, high = -1, len(choices)  # fits, does not fit
+        guess = high - 1
+        while high - low > 1:
+            needed = self._bytes_of(choices[guess])
+            if needed <= budget:
+                low = guess
+                if needed > budget * GOOD_ENOUGH:
+                    break
             else:
-                high = middle
-        return choices[:low]
+                high = guess
+            wanted = choices[guess].elements(self._shape) * budget / max(1, needed)
+            guess = bisect_right(choices, wanted, key=lambda tile: tile.elements(self._shape)) - 1
+            guess = min(max(guess, low + 1), high - 1)
+        return low if low >= 0 else None
 
     def _bytes_of(self, tile: Tile) -> int:
         """Bytes of UB that all buffers of a tile take."""
@@ -189,7 +199,8 @@ def bind_tiles(sch: Any, block: Any, tile: Tile, cores: int) -> Any:
     if not outer:
         outer = [sch.add_unit_loop(loops[0])]
     trips = tuple(int(sch.get(loop).extent) for loop in outer)
-    parts = [sch.split(loop, [None, ceil_div(n, k)]) for loop, n, k in zip(outer, trips, split_cores(trips, cores))]
+    shares = [ceil_div(n, parts) for n, parts in zip(trips, split_cores(trips, cores), strict=True)]
+    parts = [sch.split(loop, [None, share]) for loop, share in zip(outer, shares, strict=True)]
     sch.reorder(*(core for core, _ in parts), *(inner for _, inner in parts))
     grid = iter(CORE_AXES)
     for core, _ in parts:
@@ -229,7 +240,7 @@ def split_cores(trips: tuple[int, ...], cores: int) -> tuple[int, ...]:
 
 def bring_producers(sch: Any, block: Any, loop: Any) -> None:
     """Compute what a block needs inside the loop, in UB, down to copies of the kernel's inputs."""
-    producers = [b for b in _ancestors(sch, block)]
+    producers = [b for b in ancestors(sch, block)]
     for producer in reversed(producers):
         sch.compute_at(producer, loop, preserve_unit_loops=True)
         buffer = sch.get(producer).writes[0].source
@@ -250,11 +261,11 @@ def stage_inputs(sch: Any, reader: Any, loop: Any) -> None:
         buffer = facts.reads[index]
         if buffer.name not in parameters or buffer.name in facts.dynamic_reads:
             continue
-        staged = sch.cache_read(reader, index, UB)
+        staged = sch.cache_read(reader, index, UB, [reader])
         sch.compute_at(staged, loop, preserve_unit_loops=True)
 
 
-def _ancestors(sch: Any, block: Any) -> list[Any]:
+def ancestors(sch: Any, block: Any) -> list[Any]:
     """All blocks that a block needs, in program order."""
     wanted = dict[str, Any]()
     frontier = [block]
@@ -264,5 +275,11 @@ def _ancestors(sch: Any, block: Any) -> list[Any]:
             if name not in wanted:
                 wanted[name] = producer
                 frontier.append(producer)
-    order = [sch.get(b).name_hint for b in root_blocks(sch)]
-    return sorted(wanted.values(), key=lambda b: order.index(sch.get(b).name_hint) if sch.get(b).name_hint in order else -1)
+    order = {name: index for index, name in enumerate(_program_order(sch))}
+    return sorted(wanted.values(), key=lambda b: order[sch.get(b).name_hint])
+
+
+def _program_order(sch: Any) -> list[str]:
+    names: list[str] = []
+    structural_walk(sch.mod["main"].body, (s_tir.SBlock, lambda block: names.append(block.name_hint)))
+    return names
