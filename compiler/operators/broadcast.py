@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
+
+FLOATS = ("float32", "float16", "bfloat16")
+_NARROWER = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
@@ -29,13 +32,43 @@ def broadcast_shape(**tensors: Any) -> tuple[int, ...]:
         raise refusals.wrong_shape("shapes must broadcast", **tensors) from None
 
 
+def result_dtype(tensor: Any) -> str:
+    """The element type on the machine, which has no 64-bit data."""
+    dtype = dtype_of(tensor)
+    return _NARROWER.get(dtype, dtype)
+
+
+def literal(value: Any, dtype: str) -> Any:
+    """A number as an element of type ``dtype``; an integer too large for it saturates."""
+    if isinstance(value, np.ndarray):
+        value = value.reshape(-1)[0].item()
+    if dtype == "bool":
+        return tirx.const(bool(value), dtype)
+    if "int" in dtype:
+        limits = np.iinfo(dtype)
+        return tirx.const(min(max(int(value), int(limits.min)), int(limits.max)), dtype)
+    return tirx.const(float(value), dtype)
+
+
 def read(tensor: te.Tensor | np.ndarray[Any, Any], indices: Sequence[Any]) -> Any:
     """The element that broadcasting puts at ``indices`` of the result; an array has one element and is a literal."""
     if isinstance(tensor, np.ndarray):
-        return tirx.const(tensor.reshape(-1)[0].item(), dtype_of(tensor))
-    shape = shape_of(tensor)
+        return literal(tensor, result_dtype(tensor))
+    return tensor[broadcast_index(shape_of(tensor), indices)]
+
+
+def broadcast_index(shape: Sequence[int], indices: Sequence[Any]) -> tuple[Any, ...]:
+    """Where a tensor of ``shape`` is read for ``indices`` of the result: at 0 where it has one element."""
     own = indices[len(indices) - len(shape) :]
-    return tensor[tuple(0 if extent == 1 else index for extent, index in zip(shape, own, strict=True))]
+    return tuple(0 if extent == 1 else index for extent, index in zip(shape, own, strict=True))
+
+
+def in_float32(function: Callable[..., Any], *values: Any) -> Any:
+    """``function`` of ``values``, of 16 bits or 32, computed in float32 and rounded once to their type."""
+    dtype = str(values[0].dtype)
+    if dtype == "float32":
+        return function(*values)
+    return function(*(value.astype("float32") for value in values)).astype(dtype)
 
 
 def normalised_axis(axis: int, rank: int) -> int:

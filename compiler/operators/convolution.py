@@ -9,7 +9,7 @@ from tvm import te, tirx
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.graph import Graph, Value
-from compiler.operators.matmul import cast_stage, sum_dtype
+from compiler.operators.matmul import cast_stage, product_dtype
 from compiler.operators.registry import composition, operator
 from compiler.operators.windows import Windows
 
@@ -65,7 +65,7 @@ def convolution(
 ) -> te.Tensor:
     """Integers give int32; floating-point sums are cast back to the type of x."""
     windows = convolution_windows(x, w, strides, pads, dilations, "NOTSET", group)
-    sums = sum_dtype(x=x, w=w)
+    sums = product_dtype(x=x, w=w)
     channels_out, channels_in = shape_of(w)[:2]
     per_group = channels_out // group
     c = te.reduce_axis((0, channels_in), "c")
@@ -96,7 +96,7 @@ def depthwise_convolution(
 ) -> te.Tensor:
     """One input channel per group: every output channel is a weighted window of one channel."""
     windows = convolution_windows(x, w, strides, pads, dilations, "NOTSET", group)
-    sums = sum_dtype(x=x, w=w)
+    sums = product_dtype(x=x, w=w)
     channels_out = shape_of(w)[0]
     multiplier = channels_out // group
     offsets = windows.reduce_axes()

@@ -7,14 +7,13 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import broadcast_shape, dtype_of, read, shape_of
+from compiler.operators.broadcast import FLOATS, broadcast_index, broadcast_shape, dtype_of, read, shape_of
 from compiler.operators.registry import operator
 
-FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
-def sum_dtype(**tensors: Any) -> str:
+def product_dtype(**tensors: Any) -> str:
     """The type in which products of these tensors are summed; they must be of one kind."""
     dtypes = {dtype_of(tensor) for tensor in tensors.values()}
     if len(dtypes) == 1 and dtypes <= set(FLOATS):
@@ -26,7 +25,7 @@ def sum_dtype(**tensors: Any) -> str:
 
 def product(a: te.Tensor, b: te.Tensor, transpose_a: bool = False, transpose_b: bool = False) -> te.Tensor:
     """The stage "matmul" by numpy's rules (batches broadcast, 1-D operands lose their axis), not yet cast back."""
-    dtype = sum_dtype(a=a, b=b)
+    dtype = product_dtype(a=a, b=b)
     a_shape, b_shape = shape_of(a), shape_of(b)
     if not a_shape or not b_shape:
         raise refusals.wrong_shape("a factor needs at least one axis", a=a, b=b)
@@ -44,16 +43,11 @@ def product(a: te.Tensor, b: te.Tensor, transpose_a: bool = False, transpose_b: 
         column = indices[len(indices) - len(columns) :] if columns else ()
         a_index = (k, *row) if transpose_a else (*row, k)
         b_index = (*column, k) if transpose_b else (k, *column)
-        left = a[(*_broadcast(a_shape[:-2], outer), *a_index)]
-        right = b[(*_broadcast(b_shape[:-2], outer), *b_index)]
+        left = a[(*broadcast_index(a_shape[:-2], outer), *a_index)]
+        right = b[(*broadcast_index(b_shape[:-2], outer), *b_index)]
         return te.sum(left.astype(dtype) * right.astype(dtype), axis=k)
 
     return te.compute((*batch, *rows, *columns), sum_of_products, "matmul", attrs={"tw.role": "matmul"})
-
-
-def _broadcast(shape: tuple[int, ...], indices: tuple[Any, ...]) -> tuple[Any, ...]:
-    own = indices[len(indices) - len(shape) :]
-    return tuple(0 if extent == 1 else index for extent, index in zip(shape, own, strict=True))
 
 
 def cast_stage(tensor: te.Tensor, dtype: str) -> te.Tensor:

@@ -76,7 +76,7 @@ def run(
         for parameter in function.params[len(arrays) :]
     ]
     tvm.compile(function, target="llvm")["main"](
-        *[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays], *results
+        *[tvm.runtime.tensor(np.require(a, requirements="C")) for a in arrays], *results
     )
     return [Known(result.numpy()) for result in results]
 

@@ -1,0 +1,156 @@
+"""Arithmetic of two tensors or of any number of them, by numpy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import FLOATS, broadcast_shape, in_float32, literal, read, result_dtype, shape_of
+from compiler.operators.registry import operator
+from compiler.operators.signature import Constant
+
+
+def pairwise(name: str, x: Any, y: Any, combine: Callable[[Any, Any], Any]) -> te.Tensor:
+    """``combine`` of the elements at each position."""
+    shape = broadcast_shape(x=x, y=y)
+    return te.compute(shape, lambda *i: combine(read(x, i), read(y, i)), name)
+
+
+def same_dtype(x: Any, y: Any) -> str:
+    """The element type of both."""
+    if result_dtype(x) != result_dtype(y):
+        raise refusals.wrong_dtype("both inputs must have one element type", x=x, y=y)
+    return result_dtype(x)
+
+
+def is_float(tensor: Any) -> bool:
+    return result_dtype(tensor) in FLOATS
+
+
+@operator("Add", schedule="elementwise")
+def add(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
+    same_dtype(x, y)
+    return pairwise("add", x, y, lambda a, b: a + b)
+
+
+@operator("Sub", schedule="elementwise")
+def sub(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
+    same_dtype(x, y)
+    return pairwise("sub", x, y, lambda a, b: a - b)
+
+
+@operator("Mul", schedule="elementwise")
+def mul(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
+    same_dtype(x, y)
+    return pairwise("mul", x, y, lambda a, b: a * b)
+
+
+@operator("Div", schedule="elementwise")
+def div(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
+    """Integers truncate towards zero."""
+    if same_dtype(x, y) in FLOATS:
+        return pairwise("div", x, y, lambda a, b: a / b)
+    return pairwise("div", x, y, tirx.truncdiv)
+
+
+@operator("Mod", schedule="elementwise")
+def mod(x: te.Tensor | Constant, y: te.Tensor | Constant, *, fmod: bool = False) -> te.Tensor:
+    """The remainder has the sign of the divisor, with ``fmod`` that of the dividend."""
+    if same_dtype(x, y) not in FLOATS:
+        return pairwise("mod", x, y, tirx.truncmod if fmod else tirx.floormod)
+    return pairwise("mod", x, y, tirx.fmod if fmod else _floored_mod)
+
+
+def _floored_mod(a: Any, b: Any) -> Any:
+    rest = tirx.fmod(a, b)
+    return tirx.Select(tirx.all(rest != 0, tirx.bitwise_xor(rest < 0, b < 0)), rest + b, rest)
+
+
+# Exponents for which another instruction is exact and cheaper.
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    1.0: lambda a: a,
+    2.0: lambda a: a * a,
+    3.0: lambda a: a * a * a,
+    0.5: tirx.sqrt,
+    -1.0: lambda a: 1 / a,
+}
+
+
+@operator("Pow", schedule="elementwise")
+def power(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
+    """The result is of the type of x. A power of integers is rounded from float32."""
+    dtype = result_dtype(x)
+    if isinstance(y, np.ndarray):
+        exponent = float(y.reshape(-1)[0])
+        if exponent in _POWERS and (dtype in FLOATS or exponent >= 1):
+            return pairwise("pow", x, y, lambda a, _: _POWERS[exponent](a))
+    if dtype in FLOATS:
+        return pairwise("pow", x, y, lambda a, b: in_float32(tirx.pow, a, b.astype(dtype)))
+    return pairwise("pow", x, y, lambda a, b: _integer_power(a, b).astype(dtype))
+
+
+def _integer_power(a: Any, b: Any) -> Any:
+    """Rounded where the exponent is an integer; a fraction's power truncates, as the cast does."""
+    result = tirx.pow(a.astype("float32"), b.astype("float32"))
+    return result if "float" in str(b.dtype) else tirx.nearbyint(result)
+
+
+def combined(name: str, tensors: tuple[te.Tensor, ...], combine: Callable[[list[Any]], Any]) -> te.Tensor:
+    """``combine`` of all the elements at each position."""
+    for tensor in tensors[1:]:
+        same_dtype(tensors[0], tensor)
+    shape = broadcast_shape(**{f"x{position}": tensor for position, tensor in enumerate(tensors)})
+    return te.compute(shape, lambda *i: combine([read(tensor, i) for tensor in tensors]), name)
+
+
+@operator("Max", schedule="elementwise")
+def maximum(*x: te.Tensor | Constant) -> te.Tensor:
+    return combined("max", x, lambda values: reduce(tirx.max, values))
+
+
+@operator("Min", schedule="elementwise")
+def minimum(*x: te.Tensor | Constant) -> te.Tensor:
+    return combined("min", x, lambda values: reduce(tirx.min, values))
+
+
+@operator("Sum", schedule="elementwise")
+def total(*x: te.Tensor | Constant) -> te.Tensor:
+    return combined("sum", x, lambda values: reduce(lambda a, b: a + b, values))
+
+
+@operator("Mean", schedule="elementwise")
+def mean(*x: te.Tensor | Constant) -> te.Tensor:
+    scale = 1 / len(x)
+    return combined(
+        "mean", x, lambda values: reduce(lambda a, b: a + b, values) * tirx.const(scale, result_dtype(x[0]))
+    )
+
+
+@operator("Clip", schedule="elementwise")
+def clip(x: te.Tensor, min: te.Tensor | Constant | None = None, max: te.Tensor | Constant | None = None) -> te.Tensor:
+    """A limit left out does not limit; a lower limit above the upper one gives the upper."""
+    dtype = result_dtype(x)
+
+    def clipped(*i: Any) -> Any:
+        value = x[i]
+        if min is not None:
+            value = tirx.max(value, _limit(min, dtype))
+        if max is not None:
+            value = tirx.min(value, _limit(max, dtype))
+        return value
+
+    return te.compute(shape_of(x), clipped, "clip")
+
+
+def _limit(bound: te.Tensor | np.ndarray[Any, Any], dtype: str) -> Any:
+    """The one element of ``bound``."""
+    if isinstance(bound, np.ndarray):
+        return literal(bound, dtype)
+    if any(extent != 1 for extent in shape_of(bound)):
+        raise refusals.wrong_shape("a limit must be a scalar", limit=bound)
+    return bound[(0,) * len(shape_of(bound))]

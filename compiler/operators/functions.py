@@ -1,0 +1,80 @@
+"""Functions of one element: arithmetic, roots, exponentials, trigonometry, rounding, and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.registry import operator
+
+
+def each(name: str, x: te.Tensor, function: Callable[[Any], Any]) -> te.Tensor:
+    """``function`` of every element."""
+    return te.compute(shape_of(x), lambda *i: function(x[i]), name)
+
+
+def declare(onnx_name: str, function: Callable[[Any], Any]) -> None:
+    """An operator without attributes that is ``function`` of every element."""
+
+    def of_tensor(x: te.Tensor) -> te.Tensor:
+        return each(onnx_name.lower(), x, function)
+
+    operator(onnx_name, schedule="elementwise")(of_tensor)
+
+
+def sign(value: Any) -> Any:
+    dtype = str(value.dtype)
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    if dtype.startswith("uint"):
+        return tirx.Select(value > zero, one, zero)
+    return tirx.Select(value > zero, one, tirx.Select(value < zero, tirx.const(-1, dtype), zero))
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "Neg": lambda value: -value,
+    "Abs": lambda value: value if "uint" in str(value.dtype) else tirx.abs(value),
+    "Sqrt": tirx.sqrt,
+    "Reciprocal": lambda value: tirx.const(1, str(value.dtype)) / value,
+    "Exp": tirx.exp,
+    "Log": tirx.log,
+    "Sign": sign,
+    "Floor": tirx.floor,
+    "Ceil": tirx.ceil,
+    "Round": tirx.nearbyint,
+    "Sin": tirx.sin,
+    "Cos": tirx.cos,
+    "Tan": tirx.tan,
+    "Asin": tirx.asin,
+    "Acos": tirx.acos,
+    "Atan": tirx.atan,
+    "Sinh": tirx.sinh,
+    "Cosh": tirx.cosh,
+    "Tanh": tirx.tanh,
+    "Asinh": tirx.asinh,
+    "Acosh": tirx.acosh,
+    "Atanh": tirx.atanh,
+    "Erf": tirx.erf,
+    "Not": tirx.Not,
+    "BitwiseNot": tirx.bitwise_not,
+    "IsNaN": lambda value: tirx.isnan(value.astype("float32")),
+}
+
+for _name, _function in _FUNCTIONS.items():
+    declare(_name, _function)
+
+
+@operator("IsInf", schedule="elementwise")
+def is_infinite(x: te.Tensor, *, detect_negative: bool = True, detect_positive: bool = True) -> te.Tensor:
+    dtype = result_dtype(x)
+    positive, negative = tirx.const(float("inf"), dtype), tirx.const(float("-inf"), dtype)
+    tests: list[Callable[[Any], Any]] = []
+    if detect_positive:
+        tests.append(lambda value: value == positive)
+    if detect_negative:
+        tests.append(lambda value: value == negative)
+    if not tests:
+        return each("isinf", x, lambda value: tirx.const(False, "bool"))
+    return each("isinf", x, lambda value: tirx.any(*(test(value) for test in tests)))

@@ -1,0 +1,92 @@
+"""ONNX's own test cases of single nodes, on every operator that is declared."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.operators import Declared, find
+from tests.operators.evaluate import Known, demoted, run
+
+pytestmark = pytest.mark.slow
+
+# Substrings of cases' names, and why they cannot pass.
+EXPECTED_FAILURES: dict[str, str] = {}
+_MACHINE_DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")
+
+
+@cache
+def node_cases() -> dict[str, Any]:
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node") if _declared(case) is not None}
+
+
+def _declared(case: Any) -> Declared | None:
+    """The operator of a case with a single node, all of whose tensors the machine's types can hold."""
+    if case.model is None or len(case.model.graph.node) != 1 or not case.data_sets:
+        return None
+    arrays = [array for data in case.data_sets[0] for array in data]
+    if not all(isinstance(array, np.ndarray) and demoted(array).dtype.name in _MACHINE_DTYPES for array in arrays):
+        return None
+    node = case.model.graph.node[0]
+    return find(node.domain, node.op_type)
+
+
+def check(name: str) -> None:
+    case = node_cases()[name]
+    node = case.model.graph.node[0]
+    declared = _declared(case)
+    assert declared is not None
+    opset = {entry.domain: entry.version for entry in case.model.opset_import}.get(node.domain)
+    inputs, expected = case.data_sets[0]
+    by_name = dict(zip([value.name for value in case.model.graph.input], inputs, strict=True))
+    values = []
+    for position, input_name in enumerate(node.input):
+        parameter = declared.signature.input_at(position)
+        is_constant = parameter is not None and parameter.kind == "constant"
+        values.append(Known(_given(by_name[input_name], is_constant), is_constant) if input_name else None)
+    attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
+    results = run(declared, values, attributes, opset, len(node.output))
+    wanted = [output for output, output_name in enumerate(node.output) if output_name]
+    assert len(wanted) == len(expected)
+    for output, array in zip(wanted, expected, strict=True):
+        result = results[output].array
+        assert result.shape == array.shape
+        assert result.dtype == demoted(array).dtype
+        rtol = {"float16": 5e-3, "bfloat16": 2e-2}.get(result.dtype.name, case.rtol)
+        kind = np.float64 if result.dtype.name in ("float16", "bfloat16", "float32") else result.dtype
+        np.testing.assert_allclose(result.astype(kind), array.astype(kind), rtol, max(case.atol, rtol / 10))
+
+
+def _given(array: np.ndarray[Any, Any], is_constant: bool) -> np.ndarray[Any, Any]:
+    return array if is_constant else demoted(array)
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [element.decode() if isinstance(element, bytes) else element for element in value]
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case_name" in metafunc.fixturenames:
+        deselected = "not slow" in (metafunc.config.getoption("-m") or "")
+        metafunc.parametrize("case_name", [] if deselected else sorted(node_cases()))
+
+
+def test_node_case(case_name: str, request: pytest.FixtureRequest) -> None:
+    for part, reason in EXPECTED_FAILURES.items():
+        if part in case_name:
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    check(case_name)
