@@ -1,0 +1,184 @@
+"""Elements and slices put where indices say.
+
+Updates are stored one after the other, in the order of the indices: of two for the same place the later one wins,
+and a reduction sees them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.gathering import counted_from_start
+from compiler.operators.prim_functions import (
+    Buffer,
+    fill,
+    loops,
+    ordered_block,
+    prim_function,
+    region,
+    scratch,
+    store,
+)
+from compiler.operators.registry import operator
+from compiler.operators.signature import Constant
+
+Combine = Callable[[Any, Any], Any]
+
+
+@operator("ScatterElements", "Scatter", schedule="scatter")
+def scatter_elements(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, axis: int = 0, reduction: str = "none"
+) -> tirx.PrimFunc:
+    """``out[..., indices[i], ...] = updates[i]``: one index for each update, along one axis."""
+    shape, places = shape_of(data), shape_of(indices)
+    if len(shape) != len(places) or places != shape_of(updates):
+        raise refusals.wrong_shape("indices and updates must have the same shape", indices=indices, updates=updates)
+    axis = normalised_axis(axis, len(shape))
+    combine = _combination(reduction, dtype_of(data))
+
+    def body(source: Buffer, index: Buffer, update: Buffer, out: Buffer) -> None:
+        rows = scratch(places, "int32")
+        _copy(source, out)
+        region(
+            places,
+            rows,
+            lambda point: point,
+            lambda point: counted_from_start(index[tuple(point)], shape[axis]),
+            "index",
+        )
+        with ordered_block("scatter"), loops(*places) as at:
+            place = (*at[:axis], rows[at], *at[axis + 1 :])
+            store(out, combine(out[place], update[at]), *place)
+
+    return prim_function([data, indices, updates], [(shape, dtype_of(data))], body)
+
+
+@operator("ScatterND", schedule="scatter")
+def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduction: str = "none") -> tirx.PrimFunc:
+    """``out[indices[i]] = updates[i]``: an index tuple for each slice of updates."""
+    shape, places = shape_of(data), shape_of(indices)
+    depth = places[-1] if places else 0
+    if not places or depth > len(shape) or shape_of(updates) != (*places[:-1], *shape[depth:]):
+        raise refusals.wrong_shape(
+            "updates must be [the axes of indices but the last, the axes of data left over]",
+            data=data,
+            indices=indices,
+            updates=updates,
+        )
+    combine = _combination(reduction, dtype_of(data))
+
+    def body(source: Buffer, index: Buffer, update: Buffer, out: Buffer) -> None:
+        rows = scratch(places, "int32")
+        _copy(source, out)
+        for k in range(depth):
+            region(
+                places[:-1],
+                rows,
+                lambda point, k=k: (*point, k),  # type: ignore[misc]
+                lambda point, k=k: counted_from_start(index[(*point, k)], shape[k]),  # type: ignore[misc]
+                "index",
+            )
+        with ordered_block("scatter"), loops(*places[:-1]) as at, loops(*shape[depth:]) as inner:
+            place = (*(rows[(*at, k)] for k in range(depth)), *inner)
+            store(out, combine(out[place], update[(*at, *inner)]), *place)
+
+    return prim_function([data, indices, updates], [(shape, dtype_of(data))], body)
+
+
+@operator("TensorScatter", schedule="scatter")
+def tensor_scatter(
+    past_cache: te.Tensor,
+    update: te.Tensor,
+    write_indices: te.Tensor | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> tirx.PrimFunc:
+    """Write ``update`` into a cache along ``axis``, from each batch's own position on (circular: around the end)."""
+    shape, written = shape_of(past_cache), shape_of(update)
+    axis = normalised_axis(axis, len(shape))
+    if axis == 0 or (*shape[:axis], *shape[axis + 1 :]) != (*written[:axis], *written[axis + 1 :]):
+        raise refusals.wrong_shape(f"the update must differ on axis {axis} only", past_cache=past_cache, update=update)
+    if mode not in ("linear", "circular"):
+        raise refusals.wrong_value("must be linear or circular", "mode", mode)
+    inputs = [past_cache, update] if write_indices is None else [past_cache, update, write_indices]
+
+    def body(cache: Buffer, source: Buffer, *rest: Buffer) -> None:
+        out = rest[-1]
+        _copy(cache, out)
+        with ordered_block("scatter"), loops(*written) as at:
+            start = rest[0][at[0]].astype("int32") if len(rest) == 2 else 0
+            place = at[axis] + start
+            if mode == "circular":
+                place = tirx.floormod(place, shape[axis])
+            store(out, source[at], *at[:axis], place, *at[axis + 1 :])
+
+    return prim_function(inputs, [(shape, dtype_of(past_cache))], body)
+
+
+@operator("MaxUnpool", schedule="scatter")
+def max_unpool(
+    x: te.Tensor,
+    indices: te.Tensor,
+    output_shape: Constant | None = None,
+    *,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> tirx.PrimFunc:
+    """Zeros, and each element where its pooling found it: ``indices`` count elements of the unpooled tensor."""
+    shape = shape_of(x)
+    spatial = len(shape) - 2
+    around = pads or (0,) * (2 * spatial)
+    steps = strides or (1,) * spatial
+    if not len(kernel_shape) == len(steps) == spatial or len(around) != 2 * spatial:
+        raise refusals.wrong_shape(f"{spatial} spatial axes need as many kernel extents and strides", x=x)
+    unpooled = (
+        *shape[:2],
+        *(
+            (extent - 1) * steps[i] + kernel_shape[i] - around[i] - around[spatial + i]
+            for i, extent in enumerate(shape[2:])
+        ),
+    )
+    wanted = unpooled if output_shape is None else tuple(int(extent) for extent in output_shape.ravel())
+    if len(wanted) != len(shape) or any(w < u for w, u in zip(wanted, unpooled, strict=True)):
+        raise refusals.wrong_shape("output_shape must hold the unpooled tensor", output_shape=wanted, unpooled=unpooled)
+
+    def body(source: Buffer, index: Buffer, out: Buffer) -> None:
+        fill(out, tirx.const(0, dtype_of(x)))
+        with ordered_block("scatter"), loops(*shape) as at:
+            position = index[at].astype("int32")
+            place = [
+                tirx.floormod(tirx.floordiv(position, math.prod(unpooled[axis + 1 :])), unpooled[axis])
+                for axis in range(len(unpooled))
+            ]
+            store(out, source[at], *place)
+
+    return prim_function([x, indices], [(wanted, dtype_of(x))], body)
+
+
+def _combination(reduction: str, dtype: str) -> Combine:
+    combinations: dict[str, Combine] = {
+        "none": lambda old, new: new,
+        "add": lambda old, new: old + new,
+        "mul": lambda old, new: old * new,
+        "max": tirx.max,
+        "min": tirx.min,
+    }
+    if dtype == "bool":
+        either: Combine = tirx.Or
+        both: Combine = tirx.And
+        combinations |= {"add": either, "max": either, "mul": both, "min": both}
+    if reduction not in combinations:
+        raise refusals.wrong_value(f"must be one of {', '.join(combinations)}", "reduction", reduction)
+    return combinations[reduction]
+
+
+def _copy(source: Buffer, out: Buffer) -> None:
+    region(shape_of(source), out, lambda point: point, lambda point: source[tuple(point)], "copy")
