@@ -90,13 +90,18 @@ def power(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
         if exponent in _POWERS and (dtype in FLOATS or exponent >= 1):
             return pairwise("pow", x, y, lambda a, _: _POWERS[exponent](a))
     if dtype in FLOATS:
-        return pairwise("pow", x, y, lambda a, b: in_float32(tirx.pow, a, b.astype(dtype)))
+        return pairwise("pow", x, y, lambda a, b: in_float32(raised, a, b.astype(dtype)))
     return pairwise("pow", x, y, lambda a, b: _integer_power(a, b).astype(dtype))
+
+
+def raised(base: Any, exponent: Any) -> Any:
+    """``base ** exponent`` of floats; ``tirx.pow`` would warn of constant exponents, which are right for any base."""
+    return tirx.call_intrin(str(base.dtype), "tirx.pow", base, exponent)
 
 
 def _integer_power(a: Any, b: Any) -> Any:
     """Rounded where the exponent is an integer; a fraction's power truncates, as the cast does."""
-    result = tirx.pow(a.astype("float32"), b.astype("float32"))
+    result = raised(a.astype("float32"), b.astype("float32"))
     return result if "float" in str(b.dtype) else tirx.nearbyint(result)
 
 

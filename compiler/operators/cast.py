@@ -43,8 +43,19 @@ def cast(x: te.Tensor, *, to: int, saturate: bool = True, round_mode: str = "up"
 
 @composition("CastLike")
 def cast_like(graph: Graph, x: Value, like: Value, *, saturate: bool = True, round_mode: str = "up") -> Any:
-    dtype = result_dtype(like)
-    return graph.call("Cast", x, to=next(number for number, name in ONNX_DTYPES.items() if name == dtype))
+    return graph.call("Cast", x, to=onnx_number(result_dtype(like)))
+
+
+def onnx_number(dtype: str) -> int:
+    return next(number for number, name in ONNX_DTYPES.items() if name == dtype)
+
+
+def as_dtype(graph: Graph, value: Value, dtype: str) -> Value:
+    """``value``, cast where it has another type."""
+    if result_dtype(value) == dtype:
+        return value
+    result: Value = graph.call("Cast", value, to=onnx_number(dtype))
+    return result
 
 
 def converted(x: te.Tensor, dtype: str) -> te.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
+from compiler.operators.arithmetic import raised
 from compiler.operators.broadcast import FLOATS, literal, normalised_axes, normalised_axis, result_dtype, shape_of
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
@@ -71,6 +72,13 @@ class Rows:
     def row(self, indices: Sequence[Any]) -> tuple[Any, ...]:
         """Where the row of an element is in a reduced tensor."""
         return tuple(0 if axis in self.axes else index for axis, index in enumerate(indices))
+
+    def place(self, indices: Sequence[Any]) -> Any:
+        """The number of an element in its row, as int32."""
+        position: Any = 0
+        for axis in self.axes:
+            position = position * self.shape[axis] + indices[axis]
+        return tirx.Cast("int32", position)
 
     def reduce(
         self, name: str, combine: Combine, dtype: str, element: Callable[[tuple[Any, ...]], Any], keeps: bool = True
@@ -207,7 +215,7 @@ def lp_norm(p: int) -> Reduction:
         return _REDUCTIONS[f"ReduceL{p}"]
     exponent, root = literal(p, "float32"), literal(1 / p, "float32")
     return Reduction(
-        SUM, before=lambda value: tirx.pow(tirx.abs(value), exponent), after=lambda value: tirx.pow(value, root)
+        SUM, before=lambda value: raised(tirx.abs(value), exponent), after=lambda value: raised(value, root)
     )
 
 
@@ -247,10 +255,7 @@ def extreme_position(rows: Rows, x: te.Tensor, extreme: Combine, last: bool = Fa
     none = tirx.const(-1 if last else np.iinfo(np.int32).max, "int32")
 
     def place(indices: tuple[Any, ...]) -> Any:
-        position: Any = 0
-        for axis in rows.axes:
-            position = position * rows.shape[axis] + indices[axis]
-        return tirx.Select(x[indices] == best[rows.row(indices)], tirx.Cast("int32", position), none)
+        return tirx.Select(x[indices] == best[rows.row(indices)], rows.place(indices), none)
 
     return rows.reduce("row_position", MAX if last else MIN, "int32", place, keeps)
 

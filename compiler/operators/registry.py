@@ -83,7 +83,7 @@ class Declared:
     ) -> tuple[Any, ...]:
         """An operator's results for ``inputs`` (te.Tensor, constant array, or None where one is left out).
 
-        They are te.Tensors, or a PrimFunc where the schedule is "library"; the first ``outputs`` of them.
+        They are te.Tensors, the first ``outputs`` of them; or one PrimFunc, of a function that writes its own loops.
         """
         arguments, keywords = self._bound(inputs, attributes, opset)
         return self._called(arguments, keywords)[:outputs]
@@ -109,7 +109,7 @@ class Declared:
         outputs: int | None = None,
     ) -> Any:
         """The operator as a ``tirx.PrimFunc``: its parameters are the inputs that are tensors, then the outputs."""
-        from tvm import te
+        from tvm import te, tirx
 
         tensors = []
         arguments: list[Any] = []
@@ -123,7 +123,8 @@ class Declared:
                 arguments.append(given)
         positional, keywords = self._bound(arguments, attributes, opset)
         results = self._called(positional, keywords)[:outputs]
-        function = results[0] if self.schedule == "library" else te.create_prim_func([*tensors, *results])
+        has_loops = isinstance(results[0], tirx.PrimFunc)
+        function = results[0] if has_loops else te.create_prim_func([*tensors, *results])
         return function.with_attrs(
             {
                 "tw.operator": self.full_name,

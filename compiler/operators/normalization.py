@@ -1,0 +1,195 @@
+"""Normalisation by the statistics of a row, which are computed in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import broadcast_shape, literal, normalised_axis, read, result_dtype, shape_of
+from compiler.operators.graph import Graph, Value
+from compiler.operators.reduction import SUM, Rows, lp_norm, spatial_axes
+from compiler.operators.registry import composition, operator
+
+
+def row_mean(rows: Rows, element: Callable[[tuple[Any, ...]], Any]) -> te.Tensor:
+    total = rows.reduce("row_sum", SUM, "float32", element)
+    return te.compute(rows.kept, lambda *i: total[i] * literal(1 / max(rows.elements, 1), "float32"), "row_mean")
+
+
+def centred(rows: Rows, x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Each row's mean, the elements less their row's mean, and each row's variance."""
+    mean = row_mean(rows, lambda i: x[i].astype("float32"))
+    rest = te.compute(rows.shape, lambda *i: x[i].astype("float32") - mean[rows.row(i)], "centred")
+    return mean, rest, row_mean(rows, lambda i: rest[i] * rest[i])
+
+
+def inverse_deviation(rows: Rows, variance: te.Tensor, epsilon: float) -> te.Tensor:
+    return te.compute(rows.kept, lambda *i: tirx.rsqrt(variance[i] + literal(epsilon, "float32")), "inverse_deviation")
+
+
+def _affine(value: Any, scale: Any, bias: Any) -> Any:
+    """``value * scale + bias`` in float32; either may be left out."""
+    if scale is not None:
+        value = value * scale.astype("float32")
+    return value if bias is None else value + bias.astype("float32")
+
+
+@operator("LayerNormalization", schedule="norm")
+def layer_normalization(
+    x: te.Tensor,
+    scale: te.Tensor,
+    bias: te.Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
+    rows = _trailing_rows(x, axis, scale, bias)
+    mean, rest, variance = centred(rows, x)
+    inverse = inverse_deviation(rows, variance, epsilon)
+
+    def normalised(*i: Any) -> Any:
+        value = rest[i] * inverse[rows.row(i)]
+        return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(result_dtype(x))
+
+    return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+
+
+@operator("RMSNormalization", schedule="norm")
+def rms_normalization(
+    x: te.Tensor, scale: te.Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> te.Tensor:
+    rows = _trailing_rows(x, axis, scale, None)
+    squares = row_mean(rows, lambda i: x[i].astype("float32") * x[i].astype("float32"))
+    inverse = inverse_deviation(rows, squares, epsilon)
+    dtype = result_dtype(x)
+    return te.compute(
+        rows.shape,
+        lambda *i: _affine(x[i].astype("float32") * inverse[rows.row(i)], read(scale, i), None).astype(dtype),
+        "rmsnorm",
+    )
+
+
+def _trailing_rows(x: te.Tensor, axis: int, scale: te.Tensor, bias: te.Tensor | None) -> Rows:
+    rank = len(shape_of(x))
+    for name, tensor in (("scale", scale), ("bias", bias)):
+        if tensor is not None and broadcast_shape(x=x, **{name: tensor}) != shape_of(x):
+            raise refusals.wrong_shape(f"{name} must broadcast to x", x=x, **{name: tensor})
+    return Rows.of(x, range(normalised_axis(axis, rank), rank))
+
+
+def require_per_channel(x: Any, **vectors: Any) -> None:
+    channels = shape_of(x)[1:2]
+    for name, vector in vectors.items():
+        if vector is not None and shape_of(vector) != channels:
+            raise refusals.wrong_shape(f"{name} must have one element for each channel", x=x, **{name: vector})
+
+
+@operator("InstanceNormalization", schedule="norm")
+def instance_normalization(x: te.Tensor, scale: te.Tensor, bias: te.Tensor, *, epsilon: float = 1e-5) -> te.Tensor:
+    require_per_channel(x, scale=scale, bias=bias)
+    rows = Rows.of(x, spatial_axes(x))
+    _, rest, variance = centred(rows, x)
+    inverse = inverse_deviation(rows, variance, epsilon)
+    dtype = result_dtype(x)
+    return te.compute(
+        rows.shape,
+        lambda *i: _affine(rest[i] * inverse[rows.row(i)], scale[i[1]], bias[i[1]]).astype(dtype),
+        "instancenorm",
+    )
+
+
+@composition("GroupNormalization")
+def group_normalization(
+    graph: Graph,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Any:
+    """``scale`` and ``bias`` have an element for each channel, before opset 21 for each group."""
+    shape = shape_of(x)
+    if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
+        raise refusals.wrong_shape(f"the channels of x must be a multiple of num_groups={num_groups}", x=x)
+    width = shape[1] // num_groups
+    grouped = [shape[0], num_groups, width, int(np.prod(shape[2:], dtype=np.int64))]
+    terms = []
+    for name, vector in (("scale", scale), ("bias", bias)):
+        if shape_of(vector) not in ((shape[1],), (num_groups,)):
+            raise refusals.wrong_shape(f"{name} must have one element for each channel or group", x=x, **{name: vector})
+        columns = width if shape_of(vector) == (shape[1],) else 1
+        terms.append(graph.call("Reshape", vector, np.array([num_groups, columns])))
+    normalised = graph.call(
+        "tilewright::GroupedNormalization", graph.call("Reshape", x, np.array(grouped)), *terms, epsilon=epsilon
+    )
+    return graph.call("Reshape", normalised, np.array(shape))
+
+
+@operator("tilewright::GroupedNormalization", schedule="norm")
+def grouped_normalization(x: te.Tensor, scale: te.Tensor, bias: te.Tensor, *, epsilon: float) -> te.Tensor:
+    """x is [batch, group, channel, place]; scale and bias are [group, channel], or [group, 1]."""
+    rows = Rows.of(x, (2, 3))
+    _, rest, variance = centred(rows, x)
+    inverse = inverse_deviation(rows, variance, epsilon)
+    dtype = result_dtype(x)
+    return te.compute(
+        rows.shape,
+        lambda *i: _affine(rest[i] * inverse[rows.row(i)], read(scale, i[1:3]), read(bias, i[1:3])).astype(dtype),
+        "groupnorm",
+    )
+
+
+@operator("MeanVarianceNormalization", schedule="norm")
+def mean_variance_normalization(x: te.Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> te.Tensor:
+    rows = Rows.of(x, axes)
+    _, rest, variance = centred(rows, x)
+    deviation = te.compute(rows.kept, lambda *i: tirx.sqrt(variance[i]) + literal(1e-9, "float32"), "deviation")
+    return te.compute(rows.shape, lambda *i: (rest[i] / deviation[rows.row(i)]).astype(result_dtype(x)), "meanvariance")
+
+
+@operator("LpNormalization", schedule="norm")
+def lp_normalization(x: te.Tensor, *, axis: int = -1, p: int = 2) -> te.Tensor:
+    """A row of zeros stays zeros."""
+    if p not in (1, 2):
+        raise refusals.wrong_value("must be 1 or 2", "p", p)
+    rows = Rows.of(x, [normalised_axis(axis, len(shape_of(x)))])
+    norm = lp_norm(p)
+    total = rows.reduce("row_sum", SUM, "float32", lambda i: norm.before(x[i].astype("float32")))
+    divisor = te.compute(
+        rows.kept, lambda *i: tirx.Select(total[i] == 0.0, literal(1, "float32"), norm.after(total[i])), "row_norm"
+    )
+    dtype = result_dtype(x)
+    return te.compute(rows.shape, lambda *i: (x[i].astype("float32") / divisor[rows.row(i)]).astype(dtype), "lpnorm")
+
+
+@operator("LRN", schedule="pooling")
+def local_response_normalization(
+    x: te.Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> te.Tensor:
+    """By the squares of the ``size`` channels around each one."""
+    shape = shape_of(x)
+    if size < 1 or len(shape) < 2:
+        raise refusals.wrong_value("must be at least 1", "size", size)
+    before = (size - 1) // 2
+    near = te.reduce_axis((0, size), "near")
+
+    def square(*i: Any) -> Any:
+        channel = i[1] + near - before
+        value = x[(i[0], channel, *i[2:])].astype("float32")
+        return tirx.if_then_else(tirx.all(channel >= 0, channel < shape[1]), value * value, 0.0)
+
+    squares = te.compute(shape, lambda *i: te.sum(square(*i), axis=near), "squares")
+
+    def normalised(*i: Any) -> Any:
+        base = literal(bias, "float32") + literal(alpha / size, "float32") * squares[i]
+        return (x[i].astype("float32") * tirx.pow(base, literal(-beta, "float32"))).astype(result_dtype(x))
+
+    return te.compute(shape, normalised, "lrn")
