@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
@@ -37,49 +38,121 @@ def conv(
 def convolve(
     graph: Graph, x: Value, w: Value, b: Value | None, windows: Windows, group: int, pad_value: int = 0
 ) -> Any:
-    """The call of the operator that fits: one input channel per group is no product of matrices."""
-    return graph.call(
-        "tilewright::DepthwiseConvolution" if group == shape_of(x)[1] else "tilewright::Convolution",
-        x,
-        w,
-        b,
-        strides=windows.strides,
-        pads=windows.pads,
-        dilations=windows.dilations,
-        group=group,
-        pad_value=pad_value,
-    )
+    """The call of the operator that fits: one input channel per group is no product of matrices.
+
+    The cube pads with zeros only, so other paddings are put around the input first. Weights are packed by an operator
+    of their own, which is folded where they are constant.
+    """
+    attributes = {"strides": windows.strides, "dilations": windows.dilations, "group": group}
+    if group == shape_of(x)[1]:
+        return graph.call(
+            "tilewright::DepthwiseConvolution", x, w, b, pads=windows.pads, pad_value=pad_value, **attributes
+        )
+    pads = windows.pads
+    if pad_value and any(pads):
+        around = (0, 0, *windows.begins, 0, 0, *windows.ends)
+        value = np.array([pad_value], dtype_of(x))
+        x, pads = graph.call("Pad", x, np.array(around, np.int64), value), (0,) * len(pads)
+    packed = graph.call("tilewright::PackConvWeights", w, group=group)
+    return graph.call("tilewright::Convolution", x, packed, b, kernel=windows.kernel, pads=pads, **attributes)
+
+
+@operator("tilewright::PackConvWeights", schedule="movement")
+def pack_weights(w: te.Tensor, *, group: int = 1) -> te.Tensor:
+    """As the cube loads them: [outputs, channels, *kernel] -> [group, depth, c1, height, width, outputs, c0].
+
+    Channel ``c1 * extent of c0 + c0``; a block of c0 takes 32 bytes, the last one has zeros behind its channels.
+    """
+    outputs, channels, *kernel = shape_of(w)
+    if len(kernel) > 3:
+        raise refusals.wrong_shape("w must have one to three spatial axes", w=w)
+    depth, height, width = (1,) * (3 - len(kernel)) + tuple(kernel)
+    block = channel_block(dtype_of(w))
+    per_group = outputs // group
+
+    def packed(g: Any, kd: Any, c1: Any, kh: Any, kw: Any, o: Any, c0: Any) -> Any:
+        channel = c1 * block + c0
+        value = w[(g * per_group + o, channel, *(kd, kh, kw)[3 - len(kernel) :])]
+        return value if channels % block == 0 else tirx.if_then_else(channel < channels, value, zero(dtype_of(w)))
+
+    shape = (group, depth, -(-channels // block), height, width, per_group, block)
+    return te.compute(shape, packed, "packed")
+
+
+def channel_block(dtype: str) -> int:
+    """Channels in 32 bytes."""
+    return 32 // np.dtype(dtype if dtype != "bfloat16" else "float16").itemsize
+
+
+def zero(dtype: str) -> Any:
+    return tirx.const(0, dtype)
 
 
 @operator("tilewright::Convolution", schedule="convolution")
 def convolution(
     x: te.Tensor,
-    w: te.Tensor,
+    packed: te.Tensor,
     b: te.Tensor | None = None,
     *,
+    kernel: tuple[int, ...],
     strides: tuple[int, ...],
     pads: tuple[int, ...],
     dilations: tuple[int, ...],
     group: int = 1,
-    pad_value: int = 0,
 ) -> te.Tensor:
-    """Integers give int32; floating-point sums are cast back to the type of x."""
-    windows = convolution_windows(x, w, strides, pads, dilations, "NOTSET", group)
-    sums = product_dtype(x=x, w=w)
-    channels_out, channels_in = shape_of(w)[:2]
-    per_group = channels_out // group
-    c = te.reduce_axis((0, channels_in), "c")
-    offsets = windows.reduce_axes()
+    """A product of the windows' matrix with packed weights. Integers give int32; sums are cast back to floats' type.
 
-    def sum_of_products(n: Any, o: Any, *place: Any) -> Any:
-        channel = c if group == 1 else tirx.floordiv(o, per_group) * channels_in + c
-        positions = windows.positions(place, offsets)
-        element = windows.padded(x, (n, channel), positions, tirx.const(pad_value, dtype_of(x)))
-        return te.sum(element.astype(sums) * w[(o, c, *offsets)].astype(sums), axis=[c, *offsets])
+    The stages: "windows" [n, group, do, ho, wo, kd, c1, kh, kw, c0], the product "convolution" [n, group, do, ho, wo,
+    o], bias and cast in the same order of axes, and "channels_first".
+    """
+    rank = len(kernel)
+    windows = Windows.of(shape_of(x)[2:], kernel, strides, pads, dilations)
+    sums = product_dtype(x=x, w=packed)
+    channels = shape_of(x)[1] // group
+    missing = 3 - rank
+    outputs = (1,) * missing + windows.outputs
+    c1_extent, block, per_group = shape_of(packed)[2], shape_of(packed)[6], shape_of(packed)[5]
 
-    shape = (shape_of(x)[0], channels_out, *windows.outputs)
-    products = te.compute(shape, sum_of_products, "convolution", attrs={"tw.role": "convolution"})
-    return _biased(products, b, dtype_of(x) if sums == "float32" else sums)
+    def window(n: Any, g: Any, do: Any, ho: Any, wo: Any, kd: Any, c1: Any, kh: Any, kw: Any, c0: Any) -> Any:
+        channel = c1 * block + c0
+        positions = windows.positions((do, ho, wo)[missing:], (kd, kh, kw)[missing:])
+        conditions = windows.inside(positions)
+        if channels % block:
+            conditions.append(channel < channels)
+        value = x[(n, g * channels + channel, *positions)]
+        return tirx.if_then_else(tirx.all(*conditions), value, zero(dtype_of(x))) if conditions else value
+
+    places = (shape_of(x)[0], group, *outputs)
+    kernel_3d = (1,) * missing + tuple(kernel)
+    matrix = te.compute((*places, kernel_3d[0], c1_extent, *kernel_3d[1:], block), window, "windows")
+    extents = {"kd": kernel_3d[0], "c1": c1_extent, "kh": kernel_3d[1], "kw": kernel_3d[2], "c0": block}
+    kd, c1, kh, kw, c0 = axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+
+    def sum_of_products(n: Any, g: Any, do: Any, ho: Any, wo: Any, o: Any) -> Any:
+        element = matrix[n, g, do, ho, wo, kd, c1, kh, kw, c0].astype(sums)
+        return te.sum(element * packed[g, kd, c1, kh, kw, o, c0].astype(sums), axis=axes)
+
+    products = te.compute((*places, per_group), sum_of_products, "convolution", attrs={"tw.role": "convolution"})
+    rounded = _biased_rows(products, b, dtype_of(x) if sums == "float32" else sums)
+
+    def channel_first(n: Any, o: Any, *place: Any) -> Any:
+        position = (0,) * missing + place
+        return rounded[(n, tirx.floordiv(o, per_group), *position, tirx.floormod(o, per_group))]
+
+    return te.compute((shape_of(x)[0], group * per_group, *windows.outputs), channel_first, "channels_first")
+
+
+def _biased_rows(products: te.Tensor, b: te.Tensor | None, dtype: str) -> te.Tensor:
+    """The bias of each column added in the type of the sums, then cast to ``dtype``."""
+    if b is None:
+        return cast_stage(products, dtype)
+    group, per_group = shape_of(products)[1], shape_of(products)[-1]
+    if shape_of(b) != (group * per_group,):
+        raise refusals.wrong_shape("the bias must have one element for each output channel", b=b, output=products)
+    sums = dtype_of(products)
+    return te.compute(
+        shape_of(products), lambda *i: (products[i] + b[i[1] * per_group + i[5]].astype(sums)).astype(dtype), "biased"
+    )
 
 
 @operator("tilewright::DepthwiseConvolution", schedule="pooling")
