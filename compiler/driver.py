@@ -1,0 +1,317 @@
+"""From a model file to a compiled model: load, import, group, compile every kernel, link."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from compiler import graph, pipeline
+from compiler.codegen.link import GraphBuffer, PlacedKernel, link
+from compiler.frontend import Imported, import_model
+from compiler.frontend import Port as ModelPort
+from compiler.isa.dtypes import DTYPES
+from compiler.kernels import Kernel, NoRoadLeft, Road, compile_kernel
+from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
+from compiler.target import Chip
+from compiler.tiling.fusion import fuse
+
+ISA_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+VIEW = "view"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What changes the result of a compilation: all of it is part of every cache key."""
+
+    precision: str | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    host_kernels: bool = True
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of the model, on the chip or on the host, and the buffers that it is called with."""
+
+    name: str
+    arguments: tuple[str, ...]
+    nodes: tuple[str, ...]
+    kernel: Kernel | None = None
+    host: HostSegment | None = None
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A compiled model with all that a report says of how it came to be."""
+
+    model: CompiledModel
+    steps: tuple[Step, ...]
+    imported: Imported
+    module: Any  # the Relax module after the graph passes
+    seconds: Mapping[str, float]
+    roads: tuple[Road, ...]
+
+
+def compile_model(
+    source: str | os.PathLike[str] | bytes,
+    chip: Chip,
+    options: Options | None = None,
+    observer: pipeline.Observer | None = None,
+) -> Compilation:
+    options, observer = options or Options(), observer or pipeline.Observer()
+    imported = import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
+    module = pipeline.run(pipeline.graph_passes(), imported.module, chip, observer)
+    buffers = _Buffers(module, imported)
+    steps, roads = _Kernels(module, chip, options, observer, imported.nodes, buffers).compile_all()
+    model = _linked(steps, buffers, imported, chip, options)
+    return Compilation(model, tuple(steps), imported, module, observer.seconds, tuple(roads))
+
+
+# ---- buffers -----------------------------------------------------------------------------------------------------
+
+
+class _Buffers:
+    """Every tensor of the graph as a named buffer; views share the buffer of what they look at."""
+
+    def __init__(self, module: Any, imported: Imported) -> None:
+        self.body = graph.read(module["main"])
+        self.names: dict[Any, str] = {}
+        self.declared: dict[str, GraphBuffer] = {}
+        self.copied_views: set[Any] = set()
+        inputs, constants = self.body.params[: len(imported.inputs)], self.body.params[len(imported.inputs) :]
+        for index, param in enumerate(inputs):
+            self._declare(param, f"in{index}", "input")
+        for index, param in enumerate(constants):
+            self._declare(param, f"w{index}", "constant")
+        for index, result in enumerate(self.body.results):
+            self._declare(self._written(module, result), f"out{index}", "output", like=result)
+        count = 0
+        for call in self.body.calls:
+            source = self._viewed(module, call)
+            if source is not None and call.var not in self.names:
+                self.names[call.var] = self.names[source]
+                continue
+            for variable, kind in self._results(call):
+                if variable not in self.names:
+                    self._declare(variable, f"t{count}", "intermediate", like_type=kind)
+                    count += 1
+            if source is not None:
+                self.copied_views.add(call.var)
+
+    def _written(self, module: Any, result: Any) -> Any:
+        """What a kernel writes that is seen as ``result``: the first of its chain of views, if that is a kernel's."""
+        value = result
+        while (call := self.body.producer.get(value)) is not None:
+            source = self._viewed(module, call)
+            if source is None or source in self.names or source not in self.body.producer:
+                return value
+            value = source
+        return value
+
+    def _viewed(self, module: Any, call: graph.Call) -> Any | None:
+        attributes = module[call.callee].attrs
+        if attributes is not None and attributes.get("tw.schedule") == VIEW and len(call.arguments) == 1:
+            return call.arguments[0]
+        return None
+
+    def _results(self, call: graph.Call) -> list[tuple[Any, Any]]:
+        if len(call.types) == 1:
+            return [(call.var, call.types[0])]
+        fields = {index: var for var, (source, index) in self.body.fields.items() if source.same_as(call.var)}
+        return [(fields.get(index, (call.var, index)), kind) for index, kind in enumerate(call.types)]
+
+    def _declare(self, value: Any, name: str, role: str, like: Any = None, like_type: Any = None) -> None:
+        kind = like_type if like_type is not None else (like if like is not None else value).ty
+        shape, dtype = tuple(int(n) for n in kind.shape), isa_name(str(kind.dtype))
+        self.names[value] = name
+        self.declared[name] = GraphBuffer(name, dtype, shape, prod(shape) * DTYPES[dtype].itemsize, role)
+
+    def arguments(self, call: graph.Call) -> tuple[str, ...]:
+        """The buffers of a call's PrimFunc: what it reads, then what it writes."""
+        return (
+            *(self.names[argument] for argument in call.arguments),
+            *(self.names[variable] for variable, _ in self._results(call)),
+        )
+
+    def temporary(self, kind: Any) -> str:
+        name = f"u{len(self.declared)}"
+        self._declare(name, name, "intermediate", like_type=kind)
+        return name
+
+
+def isa_name(dtype: str) -> str:
+    return ISA_NAMES.get(dtype, dtype)
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------------
+
+
+class _Kernels:
+    """Compiles the calls of main; kernels that are alike are compiled once."""
+
+    def __init__(
+        self,
+        module: Any,
+        chip: Chip,
+        options: Options,
+        observer: pipeline.Observer,
+        nodes: Mapping[str, tuple[str, ...]],
+        buffers: _Buffers,
+    ) -> None:
+        self.module, self.chip, self.options, self.observer = module, chip, options, observer
+        self.nodes, self.buffers = nodes, buffers
+        self.roads: list[Road] = []
+        self._compiled: dict[str, Kernel | NoRoadLeft] = {}
+
+    def compile_all(self) -> tuple[list[Step], list[Road]]:
+        steps: list[Step] = []
+        for call in self.buffers.body.calls:
+            if call.var in self.buffers.names and self._is_alias(call):
+                continue
+            steps += self._steps(call)
+        return steps, self.roads
+
+    def _is_alias(self, call: graph.Call) -> bool:
+        source = self.buffers._viewed(self.module, call)
+        return source is not None and self.buffers.names[source] == self.buffers.names[call.var]
+
+    def _steps(self, call: graph.Call) -> list[Step]:
+        callee = self.module[call.callee]
+        arguments = self.buffers.arguments(call)
+        if "tw.group" not in (callee.attrs or {}):
+            return [self._step(callee, "movement", arguments, (call.name,))]
+        members = tuple(str(name) for name in callee.attrs["tw.calls"])
+        try:
+            return [self._step(fuse(self.module, callee), str(callee.attrs["tw.group"]), arguments, members)]
+        except NoRoadLeft as error:
+            if len(members) == 1:
+                raise
+            self.roads.append(Road(f"{' + '.join(members)} as one kernel", error.problems[0].message))
+            return self._apart(callee, arguments, members)
+
+    def _apart(self, group: Any, arguments: tuple[str, ...], members: tuple[str, ...]) -> list[Step]:
+        """A group as one kernel per operator, with buffers in DDR between them."""
+        body = graph.read(group)
+        names = dict(zip(body.params, arguments, strict=False))
+        steps = []
+        for call, member in zip(body.calls, members, strict=True):
+            is_last = call.var.same_as(body.calls[-1].var)
+            names[call.var] = arguments[-1] if is_last else self.buffers.temporary(call.types[0])
+            callee = self.module[call.callee]
+            inputs = tuple(names[argument] for argument in call.arguments)
+            steps.append(self._step(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), (member,)))
+        return steps
+
+    def _step(self, func: Any, schedule: str, arguments: tuple[str, ...], members: tuple[str, ...]) -> Step:
+        nodes = tuple(dict.fromkeys(node for member in members for node in self.nodes.get(member, (member,))))
+        kernel = self._kernel(func, schedule, "+".join(nodes))
+        return Step(members[-1], arguments, nodes, kernel)
+
+    def _kernel(self, func: Any, schedule: str, name: str) -> Kernel:
+        key = f"{schedule}:{structural_key(func)}"
+        if key not in self._compiled:
+            try:
+                self._compiled[key] = compile_kernel(func, schedule, self.chip, self.observer, name)
+            except NoRoadLeft as error:
+                self._compiled[key] = error
+        found = self._compiled[key]
+        if isinstance(found, NoRoadLeft):
+            raise found
+        self.roads += found.roads
+        return found
+
+
+def structural_key(func: Any) -> str:
+    """Equal for kernels that are the same but for names."""
+    from tvm import ir
+
+    plain = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
+    return f"{ir.structural_hash(plain, map_free_vars=True):x}"
+
+
+# ---- linking -----------------------------------------------------------------------------------------------------
+
+
+def _linked(
+    steps: Sequence[Step], buffers: _Buffers, imported: Imported, chip: Chip, options: Options
+) -> CompiledModel:
+    segments: list[Segment] = []
+    for run, host in _runs(steps):
+        if host is not None:
+            segments.append(host)
+            continue
+        rest = [other for other in steps if other not in run]
+        segments.append(_program(run, rest, buffers, chip))
+    return CompiledModel(
+        name="model",
+        chip=chip,
+        segments=tuple(segments),
+        inputs=_ports(imported.inputs, "in", buffers),
+        outputs=_ports(imported.outputs, "out", buffers),
+        constants=_constants(imported, buffers),
+        source_sha256=imported.source_sha256,
+        options={"precision": options.precision or "", "host_kernels": options.host_kernels},
+        kernels=tuple((step.name, step.nodes) for step in steps),
+    )
+
+
+def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
+    """The steps as runs on the chip, and single steps on the host between them."""
+    runs: list[tuple[list[Step], HostSegment | None]] = []
+    for step in steps:
+        if step.host is not None:
+            runs.append(([step], step.host))
+        elif runs and runs[-1][1] is None:
+            runs[-1][0].append(step)
+        else:
+            runs.append(([step], None))
+    return runs
+
+
+def _program(run: list[Step], rest: list[Step], buffers: _Buffers, chip: Chip) -> ProgramSegment:
+    used = dict.fromkeys(name for step in run for name in step.arguments)
+    elsewhere = {name for step in rest for name in step.arguments}
+    written = {name for step in run for name in _written_by(step)}
+    first_touch = dict[str, bool]()
+    for step in run:
+        for name in step.arguments:
+            first_touch.setdefault(name, name in _written_by(step))
+    declared = []
+    for name in used:
+        buffer = buffers.declared[name]
+        if buffer.role == "intermediate" and name in elsewhere:
+            role = "output" if first_touch[name] else "input"
+            buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, role)
+        elif buffer.role == "output" and name not in written:
+            buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
+        declared.append(buffer)
+    kernels = [
+        PlacedKernel(f"k{index}.{step.name}", step.kernel.code, step.arguments)
+        for index, step in enumerate(run)
+        if step.kernel is not None
+    ]
+    linked = link(kernels, chip, declared, name="model")
+    return ProgramSegment(linked.program, linked.listing)
+
+
+def _written_by(step: Step) -> set[str]:
+    if step.kernel is None:
+        return set(step.host.written) if step.host else set()
+    parameters = [p for p in step.kernel.code.parameters if not p.scratch]
+    return {name for name, p in zip(step.arguments, parameters, strict=True) if p.written}
+
+
+def _ports(ports: Sequence[ModelPort], prefix: str, buffers: _Buffers) -> tuple[Port, ...]:
+    return tuple(
+        Port(p.name, f"{prefix}{index}", p.onnx_dtype, isa_name(p.dtype), p.shape) for index, p in enumerate(ports)
+    )
+
+
+def _constants(imported: Imported, buffers: _Buffers) -> dict[str, np.ndarray]:
+    params = {str(p.name): buffers.names[p] for p in buffers.body.params[len(imported.inputs) :]}
+    return {params[name]: array for name, array in imported.constants.items()}

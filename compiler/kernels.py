@@ -1,0 +1,91 @@
+"""From one group of operators to the code of one kernel, with every road tried before giving up.
+
+A step that cannot do what it was asked raises a typed error; the step before it tries again with less: a smaller tile,
+then a simpler schedule, and where none of them fits the group is taken apart (the driver does that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler import pipeline
+from compiler.codegen.kernel import KernelCode, generate
+from compiler.codegen.memory import MemoryOverflow
+from compiler.emission.errors import NotEmittable
+from compiler.errors import CapacityError, Problem
+from compiler.target import Chip
+from compiler.tiling import attention, convolution, matmul, plain, vector
+from compiler.tiling.template import NoFeasibleTile, Template
+
+# The schedule template of each class of operators, the best first; all but the first are for kernels it cannot cut.
+TEMPLATES: dict[str, tuple[Template, ...]] = {
+    "matmul": (matmul.schedule,),
+    "convolution": (convolution.schedule,),
+    "attention": (attention.schedule,),
+    "library": (plain.schedule,),
+    "scatter": (vector.schedule, plain.schedule),
+}
+VECTOR_TEMPLATES: tuple[Template, ...] = (vector.schedule, plain.schedule)
+ATTEMPTS = 16
+
+
+@dataclass(frozen=True)
+class Road:
+    """A way that was tried, and why it ended."""
+
+    what: str
+    why: str
+
+
+class NoRoadLeft(CapacityError):
+    """Everything was tried for this kernel; carries the roads."""
+
+    def __init__(self, name: str, roads: list[Road]) -> None:
+        self.name, self.roads = name, tuple(roads)
+        listed = "; ".join(f"{road.what}: {road.why}" for road in roads[-6:])
+        super().__init__(Problem("TW2402", f"{name} cannot be made to fit the chip", hint=f"tried {listed}"))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel and how it came to be."""
+
+    name: str
+    code: KernelCode
+    tile: str
+    roads: tuple[Road, ...] = ()
+    statistics: dict[str, int] = field(default_factory=dict)
+
+
+def compile_kernel(
+    func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel"
+) -> Kernel:
+    """The code of a PrimFunc whose master operator is of class ``schedule``."""
+    roads: list[Road] = []
+    for template in TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+        found = _by_template(func, template, chip, observer, name, roads)
+        if found is not None:
+            return found
+    raise NoRoadLeft(name, roads)
+
+
+def _by_template(
+    func: Any, template: Template, chip: Chip, observer: pipeline.Observer, name: str, roads: list[Road]
+) -> Kernel | None:
+    where = template.__module__.rpartition(".")[2]
+    for attempt in range(ATTEMPTS):
+        try:
+            tiled = template(func, chip, attempt)
+        except NoFeasibleTile as error:
+            roads.append(Road(f"{where}, attempt {attempt + 1}", error.problems[0].message))
+            return None
+        try:
+            lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, observer)
+            return Kernel(name, generate(lowered, chip, name), tiled.description, tuple(roads))
+        except MemoryOverflow as error:
+            roads.append(Road(tiled.description, error.problems[0].message))
+        except NotEmittable as error:
+            roads.append(Road(tiled.description, error.problems[0].message))
+            return None
+    return None

@@ -1,0 +1,113 @@
+"""THE list of passes, in order, with the reason why each stands where it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from compiler.errors import Problem, TilewrightError, UsageError
+from compiler.target import Chip
+
+
+@cache
+def graph_passes() -> tuple[Any, ...]:
+    """Relax -> Relax. Imported when something is compiled, not when the command starts."""
+    from passes.graph.group_operators import GroupOperators
+
+    return (
+        GroupOperators(),  # what shares a kernel: all later decisions are per kernel
+    )
+
+
+@cache
+def kernel_passes() -> tuple[Any, ...]:
+    """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
+    from passes.tir.allocate_memory import AllocateMemory
+    from passes.tir.emit_instructions import EmitInstructions
+    from passes.tir.if_promotion import IfPromotion
+    from passes.tir.insert_sync import InsertSync
+    from passes.tir.loop_collapse import LoopCollapse
+    from passes.tir.loop_fission import LoopFission
+    from passes.tir.loop_partition import LoopPartition
+    from passes.tir.loop_shift import LoopShift
+    from passes.tir.lower_blocks import LowerBlocks
+    from passes.tir.merge_core_axes import MergeCoreAxes
+    from passes.tir.pre_process import PreProcess
+    from passes.tir.shrink_buffers import ShrinkBuffers
+
+    return (
+        LowerBlocks(),  # from here on a kernel is loops, ifs and stores
+        ShrinkBuffers(),  # while the core axes still are variables with a range of their own
+        MergeCoreAxes(),  # one core number, as the machine has it
+        PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
+        IfPromotion(),  # guards leave the loops that do not decide them, so that fewer loops need partition
+        LoopFission(),  # each store is on its own, so that a guard of one does not split the others
+        LoopPartition(),  # the guards that are left become bounds
+        LoopShift(),  # partition leaves loops that begin elsewhere than at zero
+        LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
+        EmitInstructions(),  # every nest becomes instructions
+        AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
+        InsertSync(),  # last: whatever moves instructions after it would break it
+    )
+
+
+@dataclass
+class Observer:
+    """What a person asked to see of a run of passes; the default sees nothing."""
+
+    before: Callable[[str, Any], None] | None = None
+    after: Callable[[str, Any, Any, float], None] | None = None  # name, before, after, seconds
+    stop_after: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Stopped(Exception):  # noqa: N818  not an error: somebody asked for it
+    """The pipeline stopped after the pass it was asked to stop after; carries what that pass made."""
+
+    def __init__(self, name: str, subject: Any) -> None:
+        super().__init__(name)
+        self.name, self.subject = name, subject
+
+
+def run(passes: Sequence[Any], subject: Any, chip: Chip, observer: Observer) -> Any:
+    """The subject after all passes."""
+    for one in passes:
+        start = time.perf_counter()
+        after = one.run(subject, chip)
+        elapsed = time.perf_counter() - start
+        observer.seconds[one.name] = observer.seconds.get(one.name, 0.0) + elapsed
+        if observer.after is not None:
+            observer.after(one.name, subject, after, elapsed)
+        subject = after
+        if observer.stop_after == one.name:
+            raise Stopped(one.name, subject)
+    return subject
+
+
+def pass_names() -> list[str]:
+    return [one.name for one in (*graph_passes(), *kernel_passes())]
+
+
+def check_name(name: str) -> None:
+    if name not in pass_names():
+        raise UsageError(Problem("TW0020", f"no pass is called {name}", hint=f"passes: {', '.join(pass_names())}"))
+
+
+class OutOfOrder(TilewrightError):
+    """A pass stands where a fact that it needs does not hold: a bug of this file."""
+
+
+def facts(passes: Sequence[Any]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Each pass with the facts that hold before it; raises OutOfOrder, naming the pass that establishes what lacks."""
+    holding: frozenset[str] = frozenset()
+    for one in passes:
+        lacking = sorted(one.requires - holding)
+        if lacking:
+            makers = [p.name for p in passes if lacking[0] in p.establishes] or ["no pass"]
+            text = f"{one.name} needs {lacking[0]}, which {', '.join(makers)} establishes"
+            raise OutOfOrder(Problem("TW7001", text))
+        yield one, holding
+        holding = (holding - one.breaks) | one.establishes

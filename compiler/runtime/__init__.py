@@ -1,0 +1,1 @@
+"""Running compiled models. Nothing here imports TVM, but for host kernels."""
