@@ -49,7 +49,7 @@ def guarded(loops: Iterable[Loop], body: Any) -> Any:
     """``body`` where every loop that became a shape operand has at least one iteration: those must be positive."""
     for loop in loops:
         if loop.may_be_empty:
-            body = tirx.IfThenElse(loop.extent > number(0), body)
+            body = tirx.IfThenElse(loop.extent > number(0), body, None)
     return body
 
 

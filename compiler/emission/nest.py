@@ -19,6 +19,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 from compiler.emission.terms import Term, loads_of, term_of
+from compiler.isa.model import dense_strides
 
 
 class Surroundings:
@@ -85,15 +86,18 @@ class Access:
         return tuple(int(extent) for extent in self.buffer.shape)
 
     @cached_property
-    def size(self) -> int:
-        return prod(self.shape)
+    def pitches(self) -> tuple[int, ...]:
+        """Elements between neighbours of each dimension of the buffer."""
+        if self.buffer.strides:
+            return tuple(int(stride) for stride in self.buffer.strides)
+        return dense_strides(self.shape)
 
     @cached_property
     def flat(self) -> Any:
         """The flat element offset as a TIR expression over all variables."""
         offset: Any = 0
-        for index, extent in zip(self.indices, self.shape, strict=True):
-            offset = offset * extent + index
+        for index, pitch in zip(self.indices, self.pitches, strict=True):
+            offset = offset + (index if pitch == 1 else index * pitch)
         return tirx.IntImm("int32", offset) if isinstance(offset, int) else offset
 
     @cached_property

@@ -145,3 +145,18 @@ def loads_of(term: Term) -> list[Any]:
             found.setdefault(id(here.value), here.value)
         stack.extend(reversed(here.args))
     return list(found.values())
+
+
+def numbered(term: Term) -> tuple[Term, list[Any]]:
+    """The term with its accesses replaced by numbers, and the accesses: equal terms of different nests are equal."""
+    accesses = loads_of(term)
+    numbers = {id(access): number for number, access in enumerate(accesses)}
+
+    def renamed(here: Term) -> Term:
+        if here.op == "load":
+            return Term("load", here.dtype, value=numbers[id(here.value)])
+        if not here.args:
+            return here
+        return Term(here.op, here.dtype, tuple(renamed(arg) for arg in here.args), here.value)
+
+    return renamed(term), accesses

@@ -1,0 +1,293 @@
+"""Reductions ``d[i] = op(d[i], f(a[i, k]))`` by the rows that fold a whole dimension at once.
+
+A fold gives one result per row, column or block of its source; what it gives is combined with the destination by the
+element-wise row of the same operation. Where the destination holds nothing yet but the operation's identity, the
+fold may write there itself (:func:`overwriting`). Accumulating element by element is what :mod:`vector` proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx
+
+from compiler.emission import calls
+from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.dims import Dim, Placement, eligible, merged, placements
+from compiler.emission.hazards import order_matters
+from compiler.emission.nest import Access, Nest
+from compiler.emission.operands import Operands, padded
+from compiler.emission.patterns import Match, fold_spellings, match_spelling, matches
+from compiler.emission.scopes import TIR_DTYPE
+from compiler.emission.terms import Term, numbered
+from compiler.emission.vector import MEMORY, describe
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.model import dense_strides
+from compiler.target import Chip
+
+FOLDED = ("add", "mul", "max", "min", "or", "and")
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """``target = op(target, rest)``, with ``rest`` numbered; some loops do not move the target."""
+
+    op: str
+    rest: Term
+    sources: tuple[Access, ...]
+
+
+def accumulation(nest: Nest) -> Accumulation | None:
+    """The reduction that a nest is, or None."""
+    value = nest.value
+    if value.op not in FOLDED or 0 not in nest.target.coefficients:
+        return None
+    for mine, rest in (value.args, value.args[::-1]):
+        if mine.op == "load" and mine.value.same_place(nest.target):
+            term, sources = numbered(rest)
+            return Accumulation(value.op, term, tuple(sources))
+    return None
+
+
+@recogniser
+def folds(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """A fold into a temporary, combined with the destination."""
+    yield from _folds(nest, chip, overwrite=False)
+
+
+def overwriting(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """Folds that write the destination instead of combining with it: right if it holds the operation's identity."""
+    yield from _folds(nest, chip, overwrite=True)
+
+
+def _folds(nest: Nest, chip: Chip, overwrite: bool) -> Iterator[Found]:
+    reduction = accumulation(nest)
+    if reduction is None or nest.target.memory != MEMORY:
+        return
+    if any(source.memory != MEMORY or order_matters(nest, source) for source in reduction.sources):
+        yield Rejection("fold", f"a source of the reduction is not in {MEMORY}, or is the destination")
+        return
+    for axis in ("n0", "n1"):
+        for spelling in fold_spellings().get((reduction.op, axis), ()):
+            argument = spelling.pattern.args[0]
+            for match in match_spelling(spelling, argument, reduction.rest, nest.target.dtype):
+                if all(term.op == "load" for _, term in match.tensors):
+                    yield from _placed(nest, reduction, match, axis, chip, overwrite)
+
+
+def _placed(
+    nest: Nest, reduction: Accumulation, match: Match, axis: str, chip: Chip, overwrite: bool
+) -> Iterator[Found]:
+    names = [name for name, _ in match.tensors]
+    sources = [reduction.sources[term.value] for _, term in match.tensors]
+    accesses = [nest.target, *sources]
+    widest = max(DTYPES[access.dtype].itemsize for access in accesses)
+    dims = merged(eligible(nest, accesses))
+    for placement in _placements(nest, dims, axis, chip, widest):
+        made = _Fold(nest, match, dict(zip(names, sources, strict=True)), placement, axis, overwrite)
+        if overwrite and not made.may_overwrite:
+            continue
+        yield made.candidate(reduction.op, chip)
+        if axis == "n0" and len(sources) == 1 and reduction.rest.op == "load":
+            yield from _by_blocks(made, reduction.op, chip)
+
+
+def _reduces(dim: Dim) -> bool:
+    return dim.strides[0] == 0
+
+
+def _keeps(dim: Dim) -> bool:
+    return dim.strides[0] > 0
+
+
+def _placements(nest: Nest, dims: list[Dim], axis: str, chip: Chip, widest: int) -> list[Placement]:
+    if axis == "n0":
+        return placements(nest, dims, chip, widest, innermost=_reduces, others=_keeps)
+    # Columns: n1 is reduced, n0 and n2 are kept.
+    found = []
+    for placement in placements(nest, dims, chip, widest, innermost=_keeps, others=lambda d: True):
+        *others, inner = placement.dims
+        reduced = [dim for dim in others if _reduces(dim)]
+        kept = [dim for dim in others if _keeps(dim)]
+        if reduced:
+            chosen = max(reduced, key=lambda dim: dim.bound)
+            used = (*kept[:1], chosen, inner)
+            inside = {id(loop) for dim in used for loop in dim.loops}
+            found.append(Placement(used, tuple(loop for loop in nest.loops if id(loop) not in inside)))
+    return found
+
+
+@dataclass(eq=False)
+class _Fold:
+    """One fold with its dimensions chosen."""
+
+    nest: Nest
+    match: Match
+    sources: dict[str, Access]
+    placement: Placement
+    axis: str
+    overwrite: bool
+
+    @property
+    def kept(self) -> list[Dim]:
+        return [dim for dim in self.placement.dims if _keeps(dim)]
+
+    @property
+    def may_overwrite(self) -> bool:
+        """Whether one execution folds all there is, and always executes."""
+        outer = self.placement.outer
+        reduced = any(self.nest.target.coefficient(loop) == 0 for loop in outer)
+        empty = any(loop.may_be_empty for dim in self.placement.dims if _reduces(dim) for loop in dim.loops)
+        return not reduced and not empty
+
+    def operands(self, target: Access, strides: Sequence[int]) -> Operands:
+        dims = self.placement.dims
+        ranks = next(m.choices for m in self.match.row.modifiers if m.name == "rank")
+        rank = max(len(dims), int(ranks[0][0]))
+        all_strides = {"dst": padded(strides, rank - 1)}
+        for position, name in enumerate(self.sources):
+            all_strides[name] = padded([dim.strides[1 + position] for dim in dims], rank)
+        lacking = (1,) * (rank - len(dims))
+        return Operands(
+            self.match.row,
+            self.match.mods_at(f"{rank}d"),
+            {"dst": target, **self.sources},
+            all_strides,
+            dict(self.match.scalars),
+            lacking + tuple(dim.extent for dim in dims),
+            lacking + tuple(dim.bound for dim in dims),
+        )
+
+    def candidate(self, op: str, chip: Chip) -> Found:
+        if self.overwrite:
+            operands = self.operands(self.nest.target, [dim.strides[0] for dim in self.kept])
+            return self._made(operands.name, [operands], [], chip)
+        result = self.temporary("folded", [dim.bound for dim in self.kept])
+        operands = self.operands(result, _dense(result.shape, len(self.kept)))
+        combining = self.combine(op, result)
+        return self._made(operands.name, [operands, combining], [result], chip)
+
+    def temporary(self, name: str, extents: Sequence[int]) -> Access:
+        """The start of a new buffer of the destination's type."""
+        buffer = calls.temporary(name, extents or [1], TIR_DTYPE[self.nest.target.dtype])
+        zeros = tuple(calls.number(0) for _ in buffer.shape)
+        return Access(buffer, zeros, self.nest.loops, self.nest.surroundings)
+
+    def combine(self, op: str, result: Access) -> Operands:
+        """``target = op(target, result)`` over the kept dimensions."""
+        dtype, kept = self.nest.target.dtype, self.kept
+        match = matches(Term(op, dtype, (Term("load", dtype, value=0), Term("load", dtype, value=1))), dtype)[0]
+        rank = max(1, len(kept))
+        strides = padded([dim.strides[0] for dim in kept], rank)
+        return Operands(
+            match.row,
+            match.mods_at(f"{rank}d"),
+            {"dst": self.nest.target, "a": self.nest.target, "b": result},
+            {"dst": strides, "a": strides, "b": padded(_dense(result.shape, len(kept)), rank)},
+            {},
+            padded_extents([dim.extent for dim in kept], rank),
+            padded_extents([dim.bound for dim in kept], rank),
+        )
+
+    def _made(self, name: str, steps: list[Operands], temporaries: list[Access], chip: Chip) -> Found:
+        costs = [step.cycles(chip) for step in steps]
+        broken = next((cost for cost in costs if isinstance(cost, str)), None)
+        if broken is not None:
+            return Rejection(name, broken)
+        names = " + ".join(step.name for step in steps)
+        placement = self.placement
+
+        def build() -> Any:
+            body = calls.sequence([step.statement(placement) for step in steps])
+            body = calls.around(placement.outer, calls.guarded(placement.inner_loops, body))
+            return calls.sequence([*(calls.allocation(t.buffer) for t in temporaries), body])
+
+        return Candidate(
+            names,
+            sum(cost for cost in costs if isinstance(cost, int)),
+            placement.executions,
+            build,
+            description=describe(placement),
+            overhead_cycles=placement.overhead_cycles * len(steps),
+        )
+
+
+def _dense(shape: Sequence[int], dims: int) -> tuple[int, ...]:
+    return dense_strides(tuple(shape)) if dims else ()
+
+
+def padded_extents(extents: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    return (1,) * (rank - len(extents)) + tuple(extents)
+
+
+# ---- blocks first ---------------------------------------------------------------------------------------------
+
+
+def _by_blocks(fold: _Fold, op: str, chip: Chip) -> Iterator[Found]:
+    """Fold 32-byte blocks first, which is cheap, then rows an eighth (fp32) as long; a last part block is copied."""
+    inner = fold.placement.dims[-1]
+    name, source = next(iter(fold.sources.items()))
+    block = DTYPES[source.dtype].fractal_k
+    spelling = next(iter(fold_spellings().get((op, "blocks"), ())), None)
+    if (
+        spelling is None
+        or not isinstance(inner.extent, int)
+        or inner.extent < 4 * block
+        or source.dtype not in (spelling.row.modifiers[0].choices)
+    ):
+        return
+    blocks, rest = divmod(inner.extent, block)
+    rows = [dim.bound for dim in fold.kept]
+    partial = fold.temporary("partial", [*rows, blocks + rest])
+    strides = dense_strides(partial.shape)
+    steps = [_step(fold, spelling.row, source, partial, (*rows, blocks * block), 0, 0, strides)]
+    if rest:
+        copy = matches(Term("load", source.dtype, value=0), source.dtype)[0].row
+        steps.append(_step(fold, copy, source, partial, (*rows, rest), blocks * block, blocks, strides))
+    narrowed = Dim((), blocks + rest, blocks + rest, (0, 1))
+    dims = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
+    again = _Fold(fold.nest, fold.match, {name: partial}, Placement((*dims, narrowed), ()), fold.axis, fold.overwrite)
+    temporaries = [partial]
+    if fold.overwrite:
+        steps.append(again.operands(fold.nest.target, [dim.strides[0] for dim in fold.kept]))
+    else:
+        result = fold.temporary("folded", rows)
+        temporaries.append(result)
+        steps += [again.operands(result, _dense(result.shape, len(rows))), fold.combine(op, result)]
+    yield fold._made(steps[0].name, steps, temporaries, chip)
+
+
+def _step(
+    fold: _Fold,
+    row: Any,
+    source: Access,
+    target: Access,
+    extents: Sequence[int],
+    skip: int,
+    start: int,
+    strides: Sequence[int],
+) -> Operands:
+    """One instruction from ``skip`` elements into the source's rows to ``start`` elements into the target's."""
+    dims = fold.placement.dims
+    rank = len(extents)
+    inner_stride = dims[-1].strides[1]
+    moved = replace_index(source, skip * inner_stride) if skip else source
+    begun = replace_index(target, start) if start else target
+    dynamic = tuple(dim.extent for dim in fold.kept)
+    return Operands(
+        row,
+        (source.dtype, f"{rank}d"),
+        {"dst": begun, "a": moved},
+        {"dst": strides, "a": [dim.strides[1] for dim in dims]},
+        {},
+        (*dynamic, extents[-1]),
+        tuple(extents),
+    )
+
+
+def replace_index(access: Access, elements: int) -> Access:
+    """The access a number of elements further in its innermost dimension."""
+    *outer, last = access.indices
+    return Access(access.buffer, (*outer, last + tirx.IntImm("int32", elements)), access.loops, access.surroundings)
