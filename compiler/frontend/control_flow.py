@@ -1,0 +1,183 @@
+"""Branches and loops, which the chip's programs do not have: followed at import where it is known where they lead.
+
+A condition known at import picks its branch; one that is not has both computed and one selected, element by element.
+A loop whose number of trips is known is unrolled, within the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import InvalidError, LimitError, Problem, UnsupportedError
+from compiler.frontend.graph import Value
+from compiler.frontend.scope import Item, Site, Unknown
+
+if TYPE_CHECKING:
+    from compiler.frontend.importer import Importer
+
+ControlFlow = Callable[["Importer", Site], Sequence[Item]]
+
+
+def _if(importer: Importer, site: Site) -> Sequence[Item]:
+    condition = _tensor(site.inputs[0], "the condition")
+    known = _truth(condition)
+    if known is not None:
+        part = "then_branch" if known else "else_branch"
+        return importer.evaluate_subgraph(site, site.attributes[part], (), part)
+    branches = [
+        importer.evaluate_subgraph(site, site.attributes[part], (), part) for part in ("then_branch", "else_branch")
+    ]
+    return [_selected(importer, condition, *pair) for pair in zip(*branches, strict=False)]
+
+
+def _selected(importer: Importer, condition: Value, taken: Item, other: Item) -> Item:
+    if isinstance(taken, Unknown) or isinstance(other, Unknown):
+        return Unknown()
+    if not isinstance(taken, Value) or not isinstance(other, Value):
+        raise UnsupportedError(Problem("TW2035", "a branch that gives a sequence must be known at compile time"))
+    if taken is other:
+        return taken
+    if taken.shape != other.shape or taken.dtype != other.dtype:
+        text = f"its branches give different types ({_type(taken)} and {_type(other)}) and the condition is not known"
+        raise UnsupportedError(Problem("TW2035", text))
+    result: Item = importer.graph.call("Where", condition, taken, other)
+    return result
+
+
+def _loop(importer: Importer, site: Site) -> Sequence[Item]:
+    trips, condition = site.inputs[0], site.inputs[1]
+    body = site.attributes["body"]
+    most = _trip_count(trips)
+    going = True if condition is None else _truth(_tensor(condition, "the condition"))
+    state: list[Item] = [item for item in site.inputs[2:] if item is not None]
+    collected: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    trip = 0
+    while (most is None or trip < most) and _going_on(going):
+        _check_trips(importer, trip)
+        if most is not None and trip == 0:
+            _check_trips(importer, most - 1)
+        counter = importer.graph.constant(np.asarray(trip, np.int64))
+        still = importer.graph.constant(np.asarray(True))
+        results = importer.evaluate_subgraph(site, body, [counter, still, *state], "body")
+        if any(isinstance(item, Unknown) for item in results):
+            return [Unknown()] * len(site.node.output)
+        going = _truth(_tensor(results[0], "the condition"))
+        state = results[1 : 1 + len(state)]
+        for column, item in zip(collected, results[1 + len(state) :], strict=True):
+            column.append(_tensor(item, "a scan output"))
+        trip += 1
+    return [*state, *(_stacked(importer, column, 0) for column in collected)]
+
+
+def _scan(importer: Importer, site: Site) -> Sequence[Item]:
+    if site.scope.opsets.get("", 0) < 9:
+        raise UnsupportedError(Problem("TW2035", "Scan of operator set 8 is not supported", hint="export for 9"))
+    body, count = site.attributes["body"], site.attributes["num_scan_inputs"]
+    if not 1 <= count <= len(site.inputs):
+        raise InvalidError(Problem("TW2036", f"num_scan_inputs={count} with {len(site.inputs)} inputs"))
+    state: list[Item] = [item for item in site.inputs[: len(site.inputs) - count] if item is not None]
+    outputs = len(body.output) - len(state)
+    scanned = [_tensor(item, "a scan input") for item in site.inputs[len(site.inputs) - count :]]
+    axes = [_axis(value, axis) for value, axis in zip(scanned, _each(site, "scan_input_axes", count), strict=True)]
+    backwards = _each(site, "scan_input_directions", count)
+    trips = {value.shape[axis] for value, axis in zip(scanned, axes, strict=True)}
+    if len(trips) > 1:
+        raise InvalidError(Problem("TW2036", f"the scan inputs have different lengths: {sorted(trips)}"))
+    length = trips.pop()
+    _check_trips(importer, length - 1)
+    collected: list[list[Value]] = [[] for _ in range(outputs)]
+    for trip in range(length):
+        parts = [
+            _part(importer, value, axis, length - 1 - trip if back else trip)
+            for value, axis, back in zip(scanned, axes, backwards, strict=True)
+        ]
+        results = importer.evaluate_subgraph(site, body, [*state, *parts], "body")
+        if any(isinstance(item, Unknown) for item in results):
+            return [Unknown()] * len(site.node.output)
+        state = results[: len(state)]
+        for column, item in zip(collected, results[len(state) :], strict=True):
+            column.append(_tensor(item, "a scan output"))
+    directions, output_axes = _each(site, "scan_output_directions", outputs), _each(site, "scan_output_axes", outputs)
+    ordered = [column[::-1] if back else column for column, back in zip(collected, directions, strict=True)]
+    return [*state, *(_stacked(importer, column, axis) for column, axis in zip(ordered, output_axes, strict=True))]
+
+
+CONTROL_FLOW: dict[str, ControlFlow] = {"If": _if, "Loop": _loop, "Scan": _scan}
+
+
+def _trip_count(item: Item) -> int | None:
+    if item is None:
+        return None
+    constant = _tensor(item, "the trip count").constant
+    if constant is None:
+        raise UnsupportedError(Problem("TW2035", "the trip count must be known at compile time"))
+    if constant.size != 1:
+        raise InvalidError(Problem("TW2036", f"the trip count must be one number, not {constant.size}"))
+    return int(constant.reshape(-1)[0])
+
+
+def _going_on(going: bool | None) -> bool:
+    if going is None:
+        raise UnsupportedError(Problem("TW2035", "the loop's condition must be known at compile time"))
+    return going
+
+
+def _check_trips(importer: Importer, trip: int) -> None:
+    if trip >= importer.limits.trip_count:
+        text = f"the loop would be unrolled more than {importer.limits.trip_count} times"
+        raise LimitError(Problem("TW2033", text, hint="raise Limits.trip_count for a model you trust"))
+
+
+def _truth(value: Value) -> bool | None:
+    if value.constant is None:
+        return None
+    if value.constant.size != 1:
+        raise InvalidError(Problem("TW2036", f"the condition must be one value, not {value.constant.size}"))
+    return bool(value.constant.reshape(-1)[0])
+
+
+def _tensor(item: Item, what: str) -> Value:
+    if not isinstance(item, Value):
+        raise InvalidError(Problem("TW2036", f"{what} must be a tensor"))
+    return item
+
+
+def _type(value: Value) -> str:
+    return f"{value.dtype}{list(value.shape)}"
+
+
+def _each(site: Site, name: str, count: int) -> tuple[int, ...]:
+    values = site.attributes.get(name, (0,) * count)
+    if len(values) != count:
+        raise InvalidError(Problem("TW2036", f"{name} has {len(values)} entries, not {count}"))
+    return tuple(values)
+
+
+def _axis(value: Value, axis: int) -> int:
+    rank = len(value.shape)
+    if not -rank <= axis < rank:
+        raise InvalidError(Problem("TW2036", f"axis {axis} does not exist in a tensor of rank {rank}"))
+    return axis % rank
+
+
+def _part(importer: Importer, value: Value, axis: int, at: int) -> Value:
+    def vector(number: int) -> np.ndarray[Any, Any]:
+        return np.asarray([number], np.int64)
+
+    piece = importer.graph.call("Slice", value, vector(at), vector(at + 1), vector(axis))
+    result: Value = importer.graph.call("Squeeze", piece, vector(axis))
+    return result
+
+
+def _stacked(importer: Importer, column: list[Value], axis: int) -> Value:
+    if not column:
+        raise UnsupportedError(Problem("TW2035", "a loop that runs no trip has scan outputs without a shape"))
+    rank = len(column[0].shape) + 1
+    if not -rank <= axis < rank:
+        raise InvalidError(Problem("TW2036", f"axis {axis} does not exist in a tensor of rank {rank}"))
+    pieces = [importer.graph.call("Unsqueeze", value, np.asarray([axis], np.int64)) for value in column]
+    result: Value = importer.graph.call("Concat", *pieces, axis=axis)
+    return result

@@ -1,0 +1,230 @@
+"""The graph under construction: calls of operators' functions, each made once for all the calls that are alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import InvalidError, LimitError, Problem, TilewrightError, UnsupportedError
+from compiler.frontend.folding import fold, is_foldable
+from compiler.frontend.limits import Limits
+from compiler.frontend.naming import quoted
+from compiler.frontend.tensors import check_dims
+from compiler.frontend.types import Types, numpy_dtype, onnx_type, onnx_type_of
+from compiler.operators import Declared, TensorType, find_called
+
+Array = np.ndarray[Any, Any]
+_COMPOSITION_DEPTH = 16
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor: ``dtype`` is its compiled type, ``constant`` its elements in ONNX's type where they are known."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    element_type: int
+    constant: Array | None = None
+    is_named: bool = False
+
+    def name_once(self, name: str, element_type: int | None) -> None:
+        """Take the model's name and type for it, unless it has one already: the same tensor may go by several names."""
+        if not self.is_named:
+            self.name, self.is_named = name, True
+            self.element_type = self.element_type if element_type is None else element_type
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """One call of a PrimFunc: ``nodes`` are the ONNX nodes that it comes from, an inner one as ``outer/inner``."""
+
+    function: Any
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Instance:
+    function: Any
+    results: tuple[TensorType, ...]
+
+
+@dataclass
+class GraphBuilder:
+    """What compositions and the importer add calls to; it knows nothing of ONNX nodes but their names."""
+
+    types: Types
+    limits: Limits
+    calls: list[Call] = field(default_factory=list)
+    _instances: dict[Any, _Instance] = field(default_factory=dict)
+    _origin: list[str] = field(default_factory=list)
+    _depth: int = 0
+
+    @contextmanager
+    def inside(self, node: str) -> Iterator[None]:
+        """Calls made inside are the work of the ONNX node ``node``."""
+        self._origin.append(node)
+        try:
+            yield
+        finally:
+            self._origin.pop()
+
+    @property
+    def origin(self) -> str:
+        return "/".join(self._origin)
+
+    def input(self, name: str, shape: tuple[int, ...], element_type: int) -> Value:
+        return Value(name, shape, self.types.compiled(element_type, name), element_type, is_named=True)
+
+    def constant(self, array: Array, name: str = "", element_type: int | None = None) -> Value:
+        """A value that is known; UnsupportedError when the chip has no type for it and it is ever computed with."""
+        array = np.asarray(array)
+        known = onnx_type_of(array) if element_type is None else element_type
+        try:
+            dtype = self.types.compiled(known)
+        except UnsupportedError:
+            dtype = array.dtype.name
+        return Value(name or f"{self.origin or 'constant'}_constant", array.shape, dtype, known, array, bool(name))
+
+    def call(self, name: str, *values: Any, **attributes: Any) -> Any:
+        """See :class:`compiler.operators.graph.Graph`; what is known is computed now."""
+        results = self._folded(name, values, attributes)
+        if results is None:
+            results = self.apply(find_called(name), values, attributes)
+        return results[0] if len(results) == 1 else results
+
+    def apply(
+        self,
+        declared: Declared,
+        inputs: Sequence[Value | Array | None],
+        attributes: Mapping[str, Any],
+        *,
+        opset: int | None = None,
+        outputs: int | None = None,
+    ) -> tuple[Value, ...]:
+        """The results of a declared operator; ``outputs`` of them, all where it is not said."""
+        values = [self.constant(value) if isinstance(value, np.ndarray) else value for value in inputs]
+        if declared.is_composition:
+            if self._depth >= _COMPOSITION_DEPTH:
+                raise LimitError(Problem("TW2033", f"{declared.full_name}: compositions are nested too deeply"))
+            self._depth += 1
+            try:
+                return declared.expand(self, values, attributes, opset=opset)[:outputs]
+            finally:
+                self._depth -= 1
+        operands: list[Value] = []
+        arguments: list[TensorType | Array | None] = []
+        for position, value in enumerate(values):
+            parameter = declared.signature.input_at(position)
+            argument = self._argument(value, "tensor" if parameter is None else parameter.kind)
+            arguments.append(argument)
+            if value is not None and isinstance(argument, TensorType):
+                operands.append(value)
+        instance = self._instance(declared, arguments, attributes, opset, outputs)
+        if all(0 in t.shape for t in instance.results):
+            return tuple(self.constant(np.empty(t.shape, numpy_dtype(t.dtype))) for t in instance.results)
+        name = self.origin or declared.name
+        results = tuple(
+            Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, onnx_type(t.dtype))
+            for at, t in enumerate(instance.results)
+        )
+        self.calls.append(Call(instance.function, tuple(operands), results, (self.origin,) if self._origin else ()))
+        return results
+
+    def _argument(self, value: Value | None, kind: str) -> TensorType | Array | None:
+        """A value as an operator takes it: constants it must know as the model has them, others in compiled types."""
+        if value is None:
+            return None
+        if value.constant is not None:
+            if kind == "constant":
+                return value.constant
+            if kind == "either" and value.constant.size == 1:
+                return self.types.convert(value.constant, value.dtype, value.name)
+        _check_dtype(value)
+        return TensorType(value.shape, value.dtype)
+
+    def _instance(
+        self,
+        declared: Declared,
+        arguments: Sequence[TensorType | Array | None],
+        attributes: Mapping[str, Any],
+        opset: int | None,
+        outputs: int | None,
+    ) -> _Instance:
+        key = (
+            declared.full_name,
+            tuple(_hashable(argument) for argument in arguments),
+            tuple((name, _hashable(value)) for name, value in sorted(attributes.items())),
+            opset if declared.signature.wants_opset else None,
+            outputs,
+        )
+        found = self._instances.get(key)
+        if found is None:
+            found = self._instances[key] = self._made(declared, arguments, attributes, opset, outputs)
+        return found
+
+    def _made(
+        self,
+        declared: Declared,
+        arguments: Sequence[TensorType | Array | None],
+        attributes: Mapping[str, Any],
+        opset: int | None,
+        outputs: int | None,
+    ) -> _Instance:
+        try:
+            function = declared.prim_func(arguments, attributes, opset=opset, outputs=outputs)
+        except TilewrightError:
+            raise
+        except RecursionError as error:
+            raise LimitError(Problem("TW2033", f"{declared.full_name}: its expression is too deep")) from error
+        except Exception as error:  # TVM and operators' functions raise anything for shapes they cannot compute
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            text = f"{declared.full_name}: cannot be built for these inputs: {reason}"
+            raise UnsupportedError(Problem("TW2034", text)) from error
+        tensors = sum(isinstance(argument, TensorType) for argument in arguments)
+        results = tuple(
+            TensorType(tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
+            for parameter in list(function.params)[tensors:]
+        )
+        for result in results:
+            if text := check_dims(result.shape, self.limits):
+                kind = LimitError if "limit" in text else InvalidError
+                raise kind(Problem("TW2006", f"{declared.full_name}: its output: {text}"))
+        return _Instance(function, results)
+
+    def _folded(
+        self, name: str, values: Sequence[Value | Array | None], attributes: Mapping[str, Any]
+    ) -> tuple[Value, ...] | None:
+        arrays = [value.constant if isinstance(value, Value) else value for value in values]
+        known = [a for v, a in zip(values, arrays, strict=True) if v is not None]
+        if not is_foldable(name) or not known or any(array is None for array in known):
+            return None
+        outputs = int(attributes.get("num_outputs", 1))
+        results = fold(name, self.limits.opset[1], arrays, attributes, outputs, self.limits)
+        return None if results is None else tuple(self.constant(array) for array in results)
+
+
+def _check_dtype(value: Value) -> None:
+    """UnsupportedError unless the chip has a type for ``value``."""
+    try:
+        numpy_dtype(value.dtype)
+    except KeyError:
+        text = f"{quoted(value.name)} is a tensor of {value.dtype}, which is not supported"
+        raise UnsupportedError(Problem("TW2031", text)) from None
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return value

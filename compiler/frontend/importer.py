@@ -1,0 +1,261 @@
+"""From a checked model to calls of operators: one walk over the nodes, with everything known that can be known.
+
+Shapes are static, so the walk evaluates: what is known it computes (`folding`), functions, branches and loops it
+follows into (`control_flow`), and for the rest it calls declared operators (`graph`). Nothing needs rewriting first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from compiler.errors import (
+    Diagnostics,
+    InputError,
+    InvalidError,
+    LimitError,
+    Place,
+    Problem,
+    TilewrightError,
+    UnsupportedError,
+)
+from compiler.frontend.attributes import plain_value
+from compiler.frontend.control_flow import CONTROL_FLOW
+from compiler.frontend.folding import fold
+from compiler.frontend.graph import GraphBuilder, Value
+from compiler.frontend.load import Model
+from compiler.frontend.naming import described, node_name, operator_name, quoted
+from compiler.frontend.ordering import needed_nodes
+from compiler.frontend.schema import Schema, schema_of
+from compiler.frontend.scope import UNKNOWN, Item, Scope, Site, Unknown
+from compiler.frontend.static_operators import STATIC_OPERATORS
+from compiler.frontend.structure import domain_of, function_key
+from compiler.frontend.tensors import to_array
+from compiler.frontend.types import Types, onnx_type
+from compiler.operators import Declared, find
+
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+_SHOWN_NODES = 3
+
+
+class Importer:
+    """Walks the graphs of one model; `problems` are those of all nodes, and what depends on one of them is left out."""
+
+    def __init__(self, model: Model, types: Types) -> None:
+        self.model, self.types, self.limits = model, types, model.limits
+        self.graph = GraphBuilder(types, model.limits)
+        self._place = Place(model.file)
+        self._problems: dict[type[TilewrightError], list[Problem]] = {}
+        self._unsupported: dict[str, list[str]] = {}
+        self._visited = 0
+        self._functions = 0
+
+    def run(self, inputs: Mapping[str, tuple[tuple[int, ...], int]]) -> tuple[list[Value], list[Value]]:
+        """The main graph, for ``inputs`` by name (shape and ONNX element type): the values of inputs and outputs."""
+        proto = self.model.proto.graph
+        scope = Scope(self.model.structure.opsets)
+        given = [self.graph.input(name, shape, kind) for name, (shape, kind) in inputs.items()]
+        scope.names.update((value.name, value) for value in given)
+        scope.names.update((name, self.graph.constant(array, name)) for name, array in self.model.initializers.items())
+        results = self.evaluate(proto, scope, [info.name for info in proto.output], sparse=proto.sparse_initializer)
+        self._raise_problems()
+        outputs = []
+        for info, result in zip(proto.output, results, strict=True):
+            if not isinstance(result, Value):
+                text = f"output {quoted(info.name)} is a sequence or an optional; only tensors can be outputs"
+                raise UnsupportedError(Problem("TW2031", text, self._place))
+            outputs.append(result)
+        return given, outputs
+
+    def evaluate(
+        self,
+        graph: onnx.GraphProto | onnx.FunctionProto,
+        scope: Scope,
+        outputs: Sequence[str],
+        sparse: Iterable[onnx.SparseTensorProto] = (),
+    ) -> list[Item]:
+        """Follow the nodes that ``outputs`` need, in a scope that holds the inputs, and answer the outputs."""
+        for tensor in sparse:
+            text = f"initializer {quoted(tensor.values.name)} is sparse, which is not supported"
+            raise UnsupportedError(Problem("TW2031", text, self._place, "save it as a dense tensor"))
+        for at in needed_nodes(graph, set(outputs)):
+            node = graph.node[at]
+            self._visited += 1
+            if self._visited > self.limits.expanded_nodes:
+                text = f"functions and loops expand to more nodes than the limit of {self.limits.expanded_nodes}"
+                raise LimitError(Problem("TW2033", f"{described(node)}: {text}", self._place))
+            scope.names.update(zip(node.output, self._visit(node, scope), strict=False))
+        return [scope.find(name) for name in outputs]
+
+    def evaluate_subgraph(self, site: Site, graph: onnx.GraphProto, inputs: Sequence[Item], part: str) -> list[Item]:
+        """A graph inside a node, whose inputs are ``inputs``, and which sees the names around the node."""
+        if len(inputs) != len(graph.input):
+            text = f"graph {part!r} has {len(graph.input)} inputs, but {len(inputs)} are passed"
+            raise InvalidError(Problem("TW2029", text))
+        scope = site.scope.inner()
+        scope.names.update((info.name, item) for info, item in zip(graph.input, inputs, strict=True))
+        for tensor in graph.initializer:
+            array = to_array(tensor, f"initializer {quoted(tensor.name)}", self.limits, None)
+            scope.names[tensor.name] = self.graph.constant(array, tensor.name)
+        return self.evaluate(graph, scope, [info.name for info in graph.output], sparse=graph.sparse_initializer)
+
+    def _visit(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Item]:
+        """The outputs of a node; Unknown ones, and a problem noted, where it has none."""
+        inputs = tuple(scope.find(name) if name else None for name in node.input)
+        try:
+            with self.graph.inside(node_name(node)):
+                if any(isinstance(item, Unknown) for item in inputs):
+                    self._note_unsupported(node, scope)
+                    return [UNKNOWN] * len(node.output)
+                results = list(self._results(node, scope, inputs))
+        except LimitError as error:
+            raise LimitError(self._placed(node, error)) from error
+        except TilewrightError as error:
+            self._problems.setdefault(type(error), []).extend(self._placed(node, error))
+            return [UNKNOWN] * len(node.output)
+        return results + [UNKNOWN] * (len(node.output) - len(results))
+
+    def _results(self, node: onnx.NodeProto, scope: Scope, inputs: tuple[Item, ...]) -> Sequence[Item]:
+        attributes = scope.resolved(node)
+        if (function := self.model.structure.functions.get(function_key(node))) is not None:
+            return self._function(function, inputs, attributes, scope.opsets)
+        domain, opset = domain_of(node.domain), scope.opsets[domain_of(node.domain)]
+        declared = find(domain, node.op_type)
+        schema = schema_of(domain, node.op_type, opset)
+        if schema is not None:
+            _raise_each(schema.wrong_node(_with_attributes(node, attributes)))
+        site = Site(node, scope, inputs, {a.name: self._plain(a) for a in attributes})
+        if not domain and node.op_type in CONTROL_FLOW:
+            return CONTROL_FLOW[node.op_type](self, site)
+        if not domain and node.op_type in STATIC_OPERATORS:
+            return STATIC_OPERATORS[node.op_type](self.graph, site)
+        if any(item is not None and not isinstance(item, Value) for item in inputs):
+            return self._expanded(node, site, opset)
+        types = [value.element_type if value is not None else None for value in site.values]
+        bound: dict[str, str] = {}
+        if schema is not None:
+            bound, wrong = schema.bind_types(types)
+            _raise_each(wrong)
+        results = self._tensor_results(node, site, declared, schema, opset)
+        if results is None:
+            return self._expanded(node, site, opset)
+        for position, (name, result) in enumerate(zip(node.output, results, strict=False)):
+            result.name_once(name, schema.output_type(position, bound, site.attributes) if schema else None)
+        return results
+
+    def _tensor_results(
+        self, node: onnx.NodeProto, site: Site, declared: Declared | None, schema: Schema | None, opset: int
+    ) -> Sequence[Value] | None:
+        """A node from tensors to tensors: computed now, or called; None when nothing is declared for it."""
+        values = site.values
+        known = [value.constant for value in values if value is not None]
+        if not node.domain and all(array is not None for array in known):
+            arrays = [None if value is None else value.constant for value in values]
+            folded = fold(node.op_type, opset, arrays, site.attributes, len(node.output), self.limits)
+            if folded is not None:
+                return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
+        if declared is None:
+            return None
+        attributes = self._compiled_attributes(declared, schema, site.attributes)
+        return self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
+
+    def _compiled_attributes(
+        self, declared: Declared, schema: Schema | None, attributes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Attributes as operators take them: element types are the compiled ones, and what says nothing is left out."""
+        inputs = {parameter.name for parameter in declared.signature.inputs}
+        compiled = {}
+        for name, value in attributes.items():
+            if name not in declared.signature.attributes and name not in inputs:
+                default = schema.defaults.get(name) if schema is not None else None
+                if name == "consumed_inputs" or (default is not None and plain_value(default) == value):
+                    continue
+            if name in _TYPE_ATTRIBUTES and isinstance(value, int) and value:
+                value = onnx_type(self.types.compiled(value, self.graph.origin))
+            compiled[name] = value
+        return compiled
+
+    def _expanded(self, node: onnx.NodeProto, site: Site, opset: int) -> Sequence[Item]:
+        """A node that no operator is declared for, by the function with which ONNX itself defines it."""
+        from compiler.frontend.schema_functions import function_body
+
+        types = [value.element_type if value is not None else None for value in site.values]
+        body = function_body(node, opset, types) if not domain_of(node.domain) else None
+        if body is None:
+            self._note_unsupported(node, site.scope)
+            return [UNKNOWN] * len(node.output)
+        opsets = {domain_of(entry.domain): entry.version for entry in body.opset_import} or site.scope.opsets
+        return self._function(body, site.inputs, list(node.attribute), opsets)
+
+    def _function(
+        self,
+        function: onnx.FunctionProto,
+        inputs: tuple[Item, ...],
+        attributes: Sequence[onnx.AttributeProto],
+        outer: Mapping[str, int],
+    ) -> list[Item]:
+        if len(inputs) > len(function.input):
+            text = f"{len(inputs)} inputs, but the function takes {len(function.input)}"
+            raise InvalidError(Problem("TW2029", text))
+        if self._functions >= self.limits.function_depth:
+            raise LimitError(Problem("TW2033", "functions call each other too deeply"))
+        opsets = {domain_of(entry.domain): entry.version for entry in function.opset_import} or outer
+        given = {attribute.name: attribute for attribute in (*function.attribute_proto, *attributes)}
+        scope = Scope(opsets, attributes=given)
+        padded = [*inputs, *([None] * (len(function.input) - len(inputs)))]
+        for name, item in zip(function.input, padded, strict=True):
+            scope.names[name] = item
+        self._functions += 1
+        try:
+            return self.evaluate(function, scope, list(function.output))
+        finally:
+            self._functions -= 1
+
+    def _plain(self, attribute: onnx.AttributeProto) -> Any:
+        value = plain_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            return to_array(value, f"attribute {quoted(attribute.name)}", self.limits, None)
+        return value
+
+    def _note_unsupported(self, node: onnx.NodeProto, scope: Scope) -> None:
+        """Note an operator that nobody knows, once for all of its nodes."""
+        domain = domain_of(node.domain)
+        if find(domain, node.op_type) or function_key(node) in self.model.structure.functions:
+            return
+        if not domain and (node.op_type in CONTROL_FLOW or node.op_type in STATIC_OPERATORS):
+            return
+        self._unsupported.setdefault(operator_name(node), []).append(self.graph.origin)
+
+    def _placed(self, node: onnx.NodeProto, error: TilewrightError) -> list[Problem]:
+        text = described(node)
+        return [Problem(p.code, f"{text}: {p.message}", p.place or self._place, p.hint) for p in error.problems]
+
+    def _raise_problems(self) -> None:
+        for operator, nodes in sorted(self._unsupported.items()):
+            names = ", ".join(map(quoted, nodes[:_SHOWN_NODES]))
+            more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+            text = f"operator {quoted(operator)} is not supported (nodes {names}{more})"
+            problem = Problem("TW2030", text, self._place, "declare it with @operator or @composition")
+            self._problems.setdefault(UnsupportedError, []).append(problem)
+        # What is wrong is told before what is missing here: the second may follow from the first.
+        for kind in sorted(self._problems, key=lambda k: (k is not InputError, k is not InvalidError, k.exit_code)):
+            found = Diagnostics([p for problems in self._problems.values() for p in problems])
+            found.raise_if_any(kind)
+
+
+def _raise_each(texts: Sequence[str]) -> None:
+    if texts:
+        raise InvalidError([Problem("TW2032", text) for text in texts])
+
+
+def _with_attributes(node: onnx.NodeProto, attributes: Sequence[onnx.AttributeProto]) -> onnx.NodeProto:
+    """The node as it is called, where some of its attributes were references."""
+    if not any(attribute.ref_attr_name for attribute in node.attribute):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    copy.attribute.extend(attributes)
+    return copy

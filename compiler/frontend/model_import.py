@@ -1,0 +1,104 @@
+"""The frontend as its callers see it: a model and what they say about it in, a Relax module and its signature out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from compiler.errors import InvalidError, Place, Problem
+from compiler.frontend.graph import Value
+from compiler.frontend.limits import Limits
+from compiler.frontend.load import Model, load_model
+from compiler.frontend.shapes import resolve_shapes
+from compiler.frontend.tensors import type_name
+from compiler.frontend.types import Types
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: the caller's arrays have ``onnx_dtype``, the compiled model's ``dtype``; same ``shape``."""
+
+    name: str
+    onnx_dtype: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a Relax module.
+
+    ``module["main"]`` takes the inputs (its attribute ``num_input`` says how many), then ``constants`` in their order,
+    and is one dataflow block of `R.call_tir`. Constants are parameters, so that no pass hashes, prints or copies
+    weights; ``constants`` holds them by the parameter's name. ``nodes`` says for each Relax variable which ONNX nodes
+    it comes from, an inner one as ``outer/inner``.
+    """
+
+    module: Any
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    constants: Mapping[str, np.ndarray]
+    nodes: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    source_sha256: str
+
+
+def import_model(
+    source: Model | str | os.PathLike[str] | bytes,
+    *,
+    precision: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    limits: Limits | None = None,
+) -> Imported:
+    """Load a model and import it.
+
+    ``precision`` ("fp32", "fp16", "bf16") is what its float32 and float64 become; ``shapes`` by input and ``dims`` by
+    name make symbolic dimensions static. Raises what `load_model` raises, UsageError for shapes that are missing or do
+    not fit, and UnsupportedError and InvalidError with the problems of all nodes.
+    """
+    from compiler.frontend.importer import Importer
+    from compiler.frontend.module import emit_module
+
+    types = Types.of(precision)
+    model = source if isinstance(source, Model) else load_model(source, limits=limits)
+    graph = model.proto.graph
+    place = Place(model.file)
+    if not graph.output:
+        raise InvalidError(Problem("TW2029", "the model has no outputs", place))
+    given = [info for info in graph.input if info.name not in model.initializers]
+    static = resolve_shapes(given, shapes or {}, dims or {}, model.limits)
+    signature = {info.name: (static[info.name], _element_type(info, place)) for info in given}
+    importer = Importer(model, types)
+    inputs, outputs = importer.run(signature)
+    emitted = emit_module(importer.graph, inputs, outputs)
+    return Imported(
+        emitted.module,
+        tuple(_port(value.name, value) for value in inputs),
+        tuple(_port(info.name, value, info) for info, value in zip(graph.output, outputs, strict=True)),
+        emitted.constants,
+        emitted.nodes,
+        (*model.structure.notes, *types.notes()),
+        model.source_sha256,
+    )
+
+
+def _element_type(info: onnx.ValueInfoProto, place: Place) -> int:
+    element_type = info.type.tensor_type.elem_type
+    if not element_type:
+        raise InvalidError(Problem("TW2029", f"input {info.name!r} has no element type", place))
+    return element_type
+
+
+def _port(name: str, value: Value, info: onnx.ValueInfoProto | None = None) -> Port:
+    declared = info.type.tensor_type.elem_type if info is not None else 0
+    element_type = declared or value.element_type
+    return Port(name, _NUMPY_NAMES.get(type_name(element_type), type_name(element_type)), value.dtype, value.shape)
+
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
