@@ -73,3 +73,4 @@ class Model:
     precisions: tuple[str, ...] = ("fp32", "fp16")
     tolerance: Tolerance = Tolerance()
     host_kernels: tuple[HostKernel, ...] = ()
+    held_out: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None  # of a trained model: its test data, labels

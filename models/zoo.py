@@ -25,6 +25,7 @@ from models.architectures.squeezenet import squeezenet
 from models.architectures.unet import unet
 from models.architectures.vit import vit
 from models.architectures.yolo import yolo
+from models.digits import dataset
 from models.draws import Digits, Ids, Normal, Padding
 from models.graph import Graph
 from models.manifest import Draw, HostKernel, Input, Model
@@ -63,6 +64,7 @@ MODELS: tuple[Model, ...] = (
         (Input("image", (30, 1, 8, 8), Digits()),),
         opset=13,
         chips=ALL_CHIPS,
+        held_out=dataset.held_out,
     ),
     Model("resnet-block-16", residual_block, RESNET, image(16, channels=16), opset=13, chips=ALL_CHIPS),
     Model("resnet18-64", resnet, RESNET, image(64), {"blocks": (2, 2, 2, 2)}, opset=13),
