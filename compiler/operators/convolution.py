@@ -53,8 +53,23 @@ def convolve(
         around = (0, 0, *windows.begins, 0, 0, *windows.ends)
         value = np.array([pad_value], dtype_of(x))
         x, pads = graph.call("Pad", x, np.array(around, np.int64), value), (0,) * len(pads)
-    packed = graph.call("tilewright::PackConvWeights", w, group=group)
+    packed = pack_constant_weights(graph, w, group)
     return graph.call("tilewright::Convolution", x, packed, b, kernel=windows.kernel, pads=pads, **attributes)
+
+
+def pack_constant_weights(graph: Graph, w: Value, group: int) -> Value:
+    """Weights as `pack_weights` orders them, by calls that are folded where the weights are constant."""
+    outputs, channels, *kernel = shape_of(w)
+    if len(kernel) > 3:
+        raise refusals.wrong_shape("w must have one to three spatial axes", w=w)
+    block = channel_block(dtype_of(w))
+    blocks = -(-channels // block)
+    if channels % block:
+        ends = [0, blocks * block - channels] + [0] * len(kernel)
+        w = graph.call("Pad", w, np.array([0] * len(shape_of(w)) + ends, np.int64))
+    kernel_3d = [1] * (3 - len(kernel)) + kernel
+    split = np.array([group, outputs // group, blocks, block, *kernel_3d], np.int64)
+    return graph.call("Transpose", graph.call("Reshape", w, split), perm=(0, 4, 2, 5, 6, 1, 3))
 
 
 @operator("tilewright::PackConvWeights", schedule="movement")
