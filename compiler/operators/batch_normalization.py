@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te, tirx
+import numpy as np
+from tvm import te
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import literal, result_dtype, shape_of
+from compiler.operators.broadcast import result_dtype, shape_of
 from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.normalization import require_per_channel
@@ -32,28 +33,12 @@ def batch_normalization(
     if training_mode or not spatial:
         raise refusals.unsupported("normalisation by the batch's own statistics (training_mode=1), or per place")
     require_per_channel(x, scale=scale, bias=bias, mean=mean, variance=variance)
-    factor = graph.call("tilewright::BatchScale", scale, variance, epsilon=epsilon)
-    shift = graph.call("tilewright::BatchShift", bias, mean, factor)
+    known = variance.constant
+    least = np.array([epsilon], np.float32 if known is None else known.dtype)
+    factor = graph.call("Div", scale, graph.call("Sqrt", graph.call("Add", variance, least)))
+    shift = graph.call("Sub", bias, graph.call("Mul", mean, factor))
     dtype = result_dtype(x)
     return graph.call("tilewright::ChannelAffine", x, as_dtype(graph, factor, dtype), as_dtype(graph, shift, dtype))
-
-
-@operator("tilewright::BatchScale", schedule="elementwise")
-def batch_scale(scale: te.Tensor, variance: te.Tensor, *, epsilon: float) -> te.Tensor:
-    def factor(c: Any) -> Any:
-        inverse = tirx.rsqrt(variance[c].astype("float32") + literal(epsilon, "float32"))
-        return scale[c].astype("float32") * inverse
-
-    return te.compute(shape_of(scale), factor, "batch_scale")
-
-
-@operator("tilewright::BatchShift", schedule="elementwise")
-def batch_shift(bias: te.Tensor, mean: te.Tensor, factor: te.Tensor) -> te.Tensor:
-    return te.compute(
-        shape_of(bias),
-        lambda c: bias[c].astype("float32") - mean[c].astype("float32") * factor[c],
-        "batch_shift",
-    )
 
 
 @operator("tilewright::ChannelAffine", schedule="elementwise")
