@@ -8,13 +8,21 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import broadcast_shape, in_float32, literal, read, result_dtype, shape_of
+from compiler.operators.broadcast import (
+    broadcast_shape,
+    element_dtype,
+    in_float32,
+    literal,
+    read,
+    result_dtype,
+    shape_of,
+)
 from compiler.operators.functions import declare, each
 from compiler.operators.registry import operator
 
 
 def _zero(value: Any) -> Any:
-    return tirx.const(0, str(value.dtype))
+    return tirx.const(0, element_dtype(value))
 
 
 def softplus(value: Any) -> Any:
@@ -29,7 +37,7 @@ def _mish(value: Any) -> Any:
 declare("Relu", lambda value: tirx.max(value, _zero(value)))
 declare("Sigmoid", tirx.sigmoid)
 declare("Softplus", lambda value: in_float32(softplus, value))
-declare("Softsign", lambda value: value / (tirx.const(1, str(value.dtype)) + tirx.abs(value)))
+declare("Softsign", lambda value: value / (tirx.const(1, element_dtype(value)) + tirx.abs(value)))
 declare("Mish", lambda value: in_float32(_mish, value))
 
 
@@ -73,7 +81,7 @@ def celu(x: te.Tensor, *, alpha: float = 1.0) -> te.Tensor:
 
 
 def _hard_sigmoid(value: Any, alpha: float, beta: float) -> Any:
-    dtype = str(value.dtype)
+    dtype = element_dtype(value)
     line = value * literal(alpha, dtype) + literal(beta, dtype)
     return tirx.min(tirx.max(line, literal(0, dtype)), literal(1, dtype))
 

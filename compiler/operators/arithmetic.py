@@ -10,7 +10,16 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import FLOATS, broadcast_shape, in_float32, literal, read, result_dtype, shape_of
+from compiler.operators.broadcast import (
+    FLOATS,
+    broadcast_shape,
+    element_dtype,
+    in_float32,
+    literal,
+    read,
+    result_dtype,
+    shape_of,
+)
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
 
@@ -96,13 +105,13 @@ def power(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
 
 def raised(base: Any, exponent: Any) -> Any:
     """``base ** exponent`` of floats; ``tirx.pow`` would warn of constant exponents, which are right for any base."""
-    return tirx.call_intrin(str(base.dtype), "tirx.pow", base, exponent)
+    return tirx.call_intrin(element_dtype(base), "tirx.pow", base, exponent)
 
 
 def _integer_power(a: Any, b: Any) -> Any:
     """Rounded where the exponent is an integer; a fraction's power truncates, as the cast does."""
     result = raised(a.astype("float32"), b.astype("float32"))
-    return result if "float" in str(b.dtype) else tirx.nearbyint(result)
+    return result if "float" in element_dtype(b) else tirx.nearbyint(result)
 
 
 def combined(name: str, tensors: tuple[te.Tensor, ...], combine: Callable[[list[Any]], Any]) -> te.Tensor:

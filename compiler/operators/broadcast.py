@@ -23,6 +23,11 @@ def dtype_of(tensor: Any) -> str:
     return tensor.dtype.name if isinstance(tensor, np.ndarray) else str(tensor.dtype)
 
 
+def element_dtype(expression: Any) -> str:
+    """The type of one element: of an expression, or of a tensor read at some indices."""
+    return str(expression.expr_ty())
+
+
 def broadcast_shape(**tensors: Any) -> tuple[int, ...]:
     """The shape that all broadcast to by numpy's rules; the names are those of the inputs, for the message."""
     shapes = [shape_of(tensor) for tensor in tensors.values()]
@@ -65,7 +70,7 @@ def broadcast_index(shape: Sequence[int], indices: Sequence[Any]) -> tuple[Any, 
 
 def in_float32(function: Callable[..., Any], *values: Any) -> Any:
     """``function`` of ``values``, of 16 bits or 32, computed in float32 and rounded once to their type."""
-    dtype = str(values[0].dtype)
+    dtype = element_dtype(values[0])
     if dtype == "float32":
         return function(*values)
     return function(*(value.astype("float32") for value in values)).astype(dtype)

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import dtype_of, literal, result_dtype, shape_of
+from compiler.operators.broadcast import element_dtype, literal, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition, operator
 
@@ -64,7 +64,7 @@ def converted(x: te.Tensor, dtype: str) -> te.Tensor:
 
 def converted_element(value: Any, dtype: str) -> Any:
     """A number is true where it is not zero."""
-    source = dtype_of(value)
+    source = element_dtype(value)
     if dtype == "bool" and source != "bool":
         return tirx.NE(value, literal(0, source))
     return value.astype(dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.broadcast import element_dtype, result_dtype, shape_of
 from compiler.operators.registry import operator
 
 
@@ -26,7 +26,7 @@ def declare(onnx_name: str, function: Callable[[Any], Any]) -> None:
 
 
 def sign(value: Any) -> Any:
-    dtype = str(value.dtype)
+    dtype = element_dtype(value)
     zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
     if dtype.startswith("uint"):
         return tirx.Select(value > zero, one, zero)
@@ -35,9 +35,9 @@ def sign(value: Any) -> Any:
 
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "Neg": lambda value: -value,
-    "Abs": lambda value: value if "uint" in str(value.dtype) else tirx.abs(value),
+    "Abs": lambda value: value if "uint" in element_dtype(value) else tirx.abs(value),
     "Sqrt": tirx.sqrt,
-    "Reciprocal": lambda value: tirx.const(1, str(value.dtype)) / value,
+    "Reciprocal": lambda value: tirx.const(1, element_dtype(value)) / value,
     "Exp": tirx.exp,
     "Log": tirx.log,
     "Sign": sign,

@@ -10,13 +10,13 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.arithmetic import is_float, pairwise, same_dtype
-from compiler.operators.broadcast import broadcast_shape, read, result_dtype
+from compiler.operators.broadcast import broadcast_shape, element_dtype, read, result_dtype
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
 
 
 def _equal(a: Any, b: Any) -> Any:
-    if str(a.dtype) == "bool":
+    if element_dtype(a) == "bool":
         return tirx.Not(tirx.bitwise_xor(a, b))
     return tirx.EQ(a, b)
 
@@ -72,8 +72,8 @@ def bit_shift(x: te.Tensor | Constant, y: te.Tensor | Constant, *, direction: st
 
 
 def _in_range(shift: Any, last: int) -> Any:
-    fits = shift <= tirx.const(last, str(shift.dtype))
-    return fits if str(shift.dtype).startswith("uint") else tirx.all(shift >= 0, fits)
+    fits = shift <= tirx.const(last, element_dtype(shift))
+    return fits if element_dtype(shift).startswith("uint") else tirx.all(shift >= 0, fits)
 
 
 @operator("Where", schedule="elementwise")

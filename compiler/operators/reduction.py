@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,15 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.arithmetic import raised
-from compiler.operators.broadcast import FLOATS, literal, normalised_axes, normalised_axis, result_dtype, shape_of
+from compiler.operators.broadcast import (
+    FLOATS,
+    element_dtype,
+    literal,
+    normalised_axes,
+    normalised_axis,
+    result_dtype,
+    shape_of,
+)
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
 
@@ -136,7 +145,7 @@ class Reduction:
 
 
 def _divided(value: Any, count: int) -> Any:
-    if str(value.dtype) == "int32":
+    if element_dtype(value) == "int32":
         return tirx.truncdiv(value, tirx.const(max(count, 1), "int32"))
     return value * literal(1 / count if count else float("nan"), "float32")
 
@@ -213,10 +222,12 @@ def lp_norm(p: int) -> Reduction:
         raise refusals.wrong_value("must be at least 1", "p", p)
     if p in (1, 2):
         return _REDUCTIONS[f"ReduceL{p}"]
-    exponent, root = literal(p, "float32"), literal(1 / p, "float32")
-    return Reduction(
-        SUM, before=lambda value: raised(tirx.abs(value), exponent), after=lambda value: raised(value, root)
-    )
+    root = literal(1 / p, "float32")
+
+    def power(value: Any) -> Any:
+        return functools.reduce(lambda a, b: a * b, [tirx.abs(value)] * p)
+
+    return Reduction(SUM, before=power, after=lambda value: raised(value, root))
 
 
 @operator("ReduceLogSumExp", schedule="softmax")
