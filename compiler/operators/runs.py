@@ -59,16 +59,20 @@ def runs_of(positions: Positions) -> list[Run]:
     return min((_periodic(positions, period) for period in range(1, min(MAX_PERIOD, len(positions)) + 1)), key=len)
 
 
-def progressions(table: Positions, period: int) -> list[tuple[int, int]]:
-    """The rows ``start, start + period, ...`` of a table in stretches (start, count) that grow by equal steps."""
+def progressions(table: Positions, period: int, labels: Positions | None = None) -> list[tuple[int, int]]:
+    """The rows ``start, start + period, ...`` of a table in stretches (start, count) that grow by equal steps.
+
+    ``labels``: a number for each row; the rows of a stretch have the same.
+    """
+    kinds = np.zeros(len(table), np.int64) if labels is None else labels
     stretches = []
-    for phase in range(period):
-        rows = table[phase::period]
+    for phase in range(min(period, len(table))):
+        rows, kind = table[phase::period], kinds[phase::period]
         steps = np.diff(rows, axis=0)
         begin = 0
         while begin < len(rows):
             end = begin + 1
-            while end < len(rows) and np.array_equal(steps[end - 1], steps[begin]):
+            while end < len(rows) and kind[end] == kind[begin] and np.array_equal(steps[end - 1], steps[begin]):
                 end += 1
             stretches.append((phase + begin * period, end - begin))
             begin = end

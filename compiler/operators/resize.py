@@ -1,0 +1,254 @@
+"""Resize and Upsample: where each output element lies in the input is known at compile time.
+
+Every axis is done on its own. Nearest neighbours of all axes are picked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.graph import Graph, Value
+from compiler.operators.interpolation import stretches_of
+from compiler.operators.registry import composition, operator
+from compiler.operators.runs import Positions, count_of_nests, pick
+from compiler.operators.signature import Constant
+
+MAX_NESTS = 48  # more of them, and picking by a table makes the smaller program
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How coordinates and weights are computed; the names are those of the ONNX attributes."""
+
+    mode: str
+    coordinate_transformation_mode: str
+    nearest_mode: str = "round_prefer_floor"
+    antialias: bool = False
+    exclude_outside: bool = False
+    cubic_coeff_a: float = -0.75
+    extrapolation_value: float = 0.0
+
+
+@dataclass(frozen=True)
+class AxisSize:
+    given: int
+    wanted: int
+    scale: float
+    roi: tuple[float, float] = (0.0, 1.0)
+
+    def coordinates(self, mode: str) -> Positions:
+        """The place in the input of each output element."""
+        out = np.arange(self.wanted, dtype=np.float64)
+        length = self.given * self.scale
+        last = self.given - 1
+        start, end = self.roi
+        if mode == "half_pixel" or (mode == "pytorch_half_pixel" and length != 1):
+            return (out + 0.5) / self.scale - 0.5
+        if mode == "pytorch_half_pixel":
+            return out * 0 - 0.5
+        if mode == "half_pixel_symmetric":
+            return self.given / 2 * (1 - self.wanted / length) + (out + 0.5) / self.scale - 0.5
+        if mode == "asymmetric":
+            return out / self.scale
+        if mode == "align_corners":
+            return out * 0 if length == 1 else out * last / (length - 1)
+        if mode == "tf_crop_and_resize":
+            step = 0.5 * (end - start) * last if length == 1 else (end - start) * last / (length - 1)
+            return start * last + (out * 0 + step if length == 1 else out * step)
+        raise refusals.wrong_value("unknown mode", "coordinate_transformation_mode", mode)
+
+    def nearest(self, sampling: Sampling) -> Positions:
+        return _rounded(self.coordinates(sampling.coordinate_transformation_mode), sampling.nearest_mode).clip(
+            0, self.given - 1
+        )
+
+    def tables(self, sampling: Sampling) -> tuple[Positions, Positions, Positions]:
+        """For each output element: its neighbours, their weights, and what is added (the value outside)."""
+        place = self.coordinates(sampling.coordinate_transformation_mode)
+        if sampling.mode == "nearest":
+            neighbours = _rounded(place, sampling.nearest_mode)[:, None]
+            weights = np.ones(neighbours.shape)
+        else:
+            neighbours, weights = _kernel(place, self.scale, sampling)
+        if sampling.exclude_outside:
+            weights = np.where((neighbours >= 0) & (neighbours < self.given), weights, 0.0)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        added = np.zeros(self.wanted)
+        if sampling.coordinate_transformation_mode == "tf_crop_and_resize":
+            outside = (place < 0) | (place > self.given - 1)
+            weights = np.where(outside[:, None], 0.0, weights)
+            added = np.where(outside, sampling.extrapolation_value, 0.0)
+        return (
+            neighbours.clip(0, self.given - 1).astype(np.int32),
+            weights.astype(np.float32),
+            added.astype(np.float32),
+        )
+
+
+@composition("Resize")
+def resize(
+    graph: Graph,
+    x: Value,
+    roi: Constant | None = None,
+    scales: Constant | None = None,
+    sizes: Constant | None = None,
+    *,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    antialias: bool = False,
+    axes: tuple[int, ...] | None = None,
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    opset: int = 19,
+) -> Any:
+    if opset < 11:  # Resize-10 had only scales, and the coordinates of Upsample
+        return upsample(graph, x, roi if scales is None else scales, mode=mode)
+    rank = len(shape_of(x))
+    on = list(range(rank)) if axes is None else [normalised_axis(axis, rank) for axis in axes]
+    regions = _regions(roi, on) if coordinate_transformation_mode == "tf_crop_and_resize" else {}
+    wanted = _sizes(shape_of(x), on, scales, sizes, keep_aspect_ratio_policy)
+    whole = (0.0, 1.0)
+    axis_sizes = {
+        axis: AxisSize(shape_of(x)[axis], extent, scale, regions.get(axis, whole))
+        for axis, (extent, scale) in wanted.items()
+    }
+    sampling = Sampling(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        antialias,
+        exclude_outside,
+        cubic_coeff_a,
+        extrapolation_value,
+    )
+    return _resized(graph, x, axis_sizes, sampling)
+
+
+@composition("Upsample")
+def upsample(graph: Graph, x: Value, scales: Constant | None = None, *, mode: str = "nearest") -> Any:
+    shape = shape_of(x)
+    wanted = _sizes(shape, list(range(len(shape))), scales, None, "stretch")
+    sizes = {axis: AxisSize(shape[axis], extent, scale) for axis, (extent, scale) in wanted.items()}
+    return _resized(graph, x, sizes, Sampling(mode, "asymmetric", "floor"))
+
+
+@operator("tilewright::Pick", schedule="movement")
+def pick_elements(x: te.Tensor, *positions: Constant) -> te.Tensor | tirx.PrimFunc:
+    """``out[i, j, ...] = x[positions[0][i], positions[1][j], ...]``"""
+    return pick(x, positions)
+
+
+def _resized(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampling) -> Any:
+    if sampling.mode not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
+        raise refusals.wrong_value("must be nearest, linear or cubic", "mode", sampling.mode)
+    if sampling.mode == "nearest" and sampling.coordinate_transformation_mode != "tf_crop_and_resize":
+        return _picked(graph, x, sizes, sampling)
+    dtype = dtype_of(x)
+    tables = {axis: size.tables(sampling) for axis, size in sizes.items()}
+    changed = [axis for axis, table in tables.items() if not _is_identity(sizes[axis], *table)]
+    if not changed:
+        return graph.call("Identity", x)
+    changed.sort(key=lambda axis: sizes[axis].scale)  # what shrinks comes first: less is left for the others
+    between = dtype if sampling.mode == "nearest" else "float32"
+    for axis in changed:
+        kind = dtype if axis == changed[-1] else between
+        patterned = len(stretches_of(*tables[axis])[1]) <= MAX_NESTS
+        name = "tilewright::Interpolate" if patterned else "tilewright::InterpolateByTable"
+        x = graph.call(name, x, *(graph.constant(table) for table in tables[axis]), axis=axis, dtype=kind)
+    return x
+
+
+def _picked(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampling) -> Any:
+    lists: list[Positions] = [np.arange(extent, dtype=np.int32) for extent in shape_of(x)]
+    for axis, size in sizes.items():
+        lists[axis] = size.nearest(sampling).astype(np.int32)
+    if count_of_nests(lists) <= MAX_NESTS:
+        return graph.call("tilewright::Pick", x, *(graph.constant(positions) for positions in lists))
+    for axis in sizes:
+        if not np.array_equal(lists[axis], np.arange(shape_of(x)[axis])):
+            x = graph.call("Gather", x, graph.constant(lists[axis]), axis=axis)
+    return x
+
+
+def _sizes(
+    shape: Sequence[int],
+    axes: Sequence[int],
+    scales: np.ndarray[Any, Any] | None,
+    sizes: np.ndarray[Any, Any] | None,
+    policy: str,
+) -> dict[int, tuple[int, float]]:
+    """The extent and the scale of each resized axis."""
+    given = sizes if sizes is not None and sizes.size else scales
+    if given is None or given.size != len(axes):
+        raise refusals.wrong_value(f"one of scales and sizes must have {len(axes)} elements", "scales", given)
+    if given is scales:
+        # In float32, as every other implementation: 10 * 0.7 is 7 there and less in float64.
+        extents = np.floor(np.array([shape[a] for a in axes], np.float32) * given.astype(np.float32)).astype(int)
+        return {
+            axis: (int(extent), float(scale)) for axis, extent, scale in zip(axes, extents, given.ravel(), strict=True)
+        }
+    ratios = [int(size) / shape[axis] for axis, size in zip(axes, given.ravel(), strict=True)]
+    if policy == "stretch":
+        return {axis: (int(n), r) for axis, n, r in zip(axes, given.ravel(), ratios, strict=True)}
+    if policy not in ("not_larger", "not_smaller"):
+        raise refusals.wrong_value("must be stretch, not_larger or not_smaller", "keep_aspect_ratio_policy", policy)
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return {axis: (int(np.floor(ratio * shape[axis] + 0.5)), ratio) for axis in axes}
+
+
+def _regions(roi: np.ndarray[Any, Any] | None, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
+    if roi is None or roi.size != 2 * len(axes):
+        raise refusals.wrong_value(f"tf_crop_and_resize needs {2 * len(axes)} numbers", "roi", roi)
+    starts, ends = np.split(roi.ravel().astype(np.float64), 2)
+    return {axis: (float(start), float(end)) for axis, start, end in zip(axes, starts, ends, strict=True)}
+
+
+def _rounded(place: Positions, mode: str) -> Positions:
+    rounding: dict[str, Callable[[Positions], Positions]] = {
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if mode not in rounding:
+        raise refusals.wrong_value(f"must be one of {', '.join(rounding)}", "nearest_mode", mode)
+    # A coordinate that is a whole number but for the rounding of the scale is that number.
+    near = np.rint(place * 2) / 2
+    return rounding[mode](np.where(abs(place - near) < 1e-6, near, place)).astype(np.int64)
+
+
+def _kernel(place: Positions, scale: float, sampling: Sampling) -> tuple[Positions, Positions]:
+    """The neighbours of each place and their weights; antialiasing widens the kernel by what the axis shrinks."""
+    cubic = sampling.mode == "cubic"
+    squeezed = min(scale, 1.0) if sampling.antialias else 1.0
+    first = int(np.floor(-(2 if cubic else 1) / squeezed)) + 1
+    offsets = np.arange(first, 2 - first)
+    base = np.floor(place)
+    distance = abs(offsets - (place - base)[:, None]) * squeezed
+    weights = _cubic(distance, sampling.cubic_coeff_a) if cubic else np.clip(1 - distance, 0, 1)
+    if sampling.antialias:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return (base[:, None] + offsets).astype(np.int64), weights
+
+
+def _cubic(x: Positions, a: float) -> Positions:
+    inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    outer = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
+
+
+def _is_identity(size: AxisSize, neighbours: Positions, weights: Positions, added: Positions) -> bool:
+    if size.given != size.wanted or added.any():
+        return False
+    own = np.where(neighbours == np.arange(size.wanted)[:, None], weights, 0.0).sum(axis=1)
+    return bool((own == 1.0).all() and (abs(weights).sum(axis=1) == 1.0).all())
