@@ -37,12 +37,13 @@ def _selected(importer: Importer, condition: Value, taken: Item, other: Item) ->
     if isinstance(taken, Unknown) or isinstance(other, Unknown):
         return Unknown()
     if not isinstance(taken, Value) or not isinstance(other, Value):
-        raise UnsupportedError(Problem("TW2035", "a branch that gives a sequence must be known at compile time"))
+        importer.graph.known(condition, "the condition, since its branches do not give tensors,")
+        return Unknown()
     if taken is other:
         return taken
     if taken.shape != other.shape or taken.dtype != other.dtype:
-        text = f"its branches give different types ({_type(taken)} and {_type(other)}) and the condition is not known"
-        raise UnsupportedError(Problem("TW2035", text))
+        differ = f"the condition, since its branches give different types ({_type(taken)} and {_type(other)}),"
+        importer.graph.known(condition, differ)
     result: Item = importer.graph.call("Where", condition, taken, other)
     return result
 
@@ -50,12 +51,12 @@ def _selected(importer: Importer, condition: Value, taken: Item, other: Item) ->
 def _loop(importer: Importer, site: Site) -> Sequence[Item]:
     trips, condition = site.inputs[0], site.inputs[1]
     body = site.attributes["body"]
-    most = _trip_count(trips)
-    going = True if condition is None else _truth(_tensor(condition, "the condition"))
+    most = _trip_count(importer, trips)
+    going = None if condition is None else _tensor(condition, "the condition")
     state: list[Item] = [item for item in site.inputs[2:] if item is not None]
     collected: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     trip = 0
-    while (most is None or trip < most) and _going_on(going):
+    while (most is None or trip < most) and _going_on(importer, going):
         _check_trips(importer, trip)
         if most is not None and trip == 0:
             _check_trips(importer, most - 1)
@@ -64,7 +65,7 @@ def _loop(importer: Importer, site: Site) -> Sequence[Item]:
         results = importer.evaluate_subgraph(site, body, [counter, still, *state], "body")
         if any(isinstance(item, Unknown) for item in results):
             return [Unknown()] * len(site.node.output)
-        going = _truth(_tensor(results[0], "the condition"))
+        going = _tensor(results[0], "the condition")
         state = results[1 : 1 + len(state)]
         for column, item in zip(collected, results[1 + len(state) :], strict=True):
             column.append(_tensor(item, "a scan output"))
@@ -108,21 +109,20 @@ def _scan(importer: Importer, site: Site) -> Sequence[Item]:
 CONTROL_FLOW: dict[str, ControlFlow] = {"If": _if, "Loop": _loop, "Scan": _scan}
 
 
-def _trip_count(item: Item) -> int | None:
+def _trip_count(importer: Importer, item: Item) -> int | None:
     if item is None:
         return None
-    constant = _tensor(item, "the trip count").constant
-    if constant is None:
-        raise UnsupportedError(Problem("TW2035", "the trip count must be known at compile time"))
+    constant = importer.graph.known(_tensor(item, "the trip count"), "the trip count")
     if constant.size != 1:
         raise InvalidError(Problem("TW2036", f"the trip count must be one number, not {constant.size}"))
     return int(constant.reshape(-1)[0])
 
 
-def _going_on(going: bool | None) -> bool:
-    if going is None:
-        raise UnsupportedError(Problem("TW2035", "the loop's condition must be known at compile time"))
-    return going
+def _going_on(importer: Importer, condition: Value | None) -> bool:
+    if condition is None:
+        return True
+    importer.graph.known(condition, "the loop's condition")
+    return bool(_truth(condition))
 
 
 def _check_trips(importer: Importer, trip: int) -> None:

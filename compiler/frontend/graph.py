@@ -63,6 +63,8 @@ class GraphBuilder:
     types: Types
     limits: Limits
     calls: list[Call] = field(default_factory=list)
+    # The model's inputs whose values something here had to know.
+    wanted_inputs: set[str] = field(default_factory=set)
     _instances: dict[Any, _Instance] = field(default_factory=dict)
     _origin: list[str] = field(default_factory=list)
     _depth: int = 0
@@ -93,6 +95,32 @@ class GraphBuilder:
             dtype = array.dtype.name
         return Value(name or f"{self.origin or 'constant'}_constant", array.shape, dtype, known, array, bool(name))
 
+    def known(self, value: Value, what: str) -> Array:
+        """The elements of a value that decides a shape or where the computation goes: it must be known by now."""
+        if value.constant is not None:
+            return value.constant
+        names = self._inputs_of(value)
+        self.wanted_inputs.update(names)
+        shown = ", ".join(map(quoted, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        text = f"{what} must be known at compile time, but it depends on the model's input {shown}"
+        raise UnsupportedError(Problem("TW2035", text, hint="give the input's value when the model is set up"))
+
+    def _inputs_of(self, value: Value) -> list[str]:
+        """The names of the model's inputs that a value is computed from."""
+        makers = {result: call for call in self.calls for result in call.results}
+        names: list[str] = []
+        waiting, seen = [value], {value}
+        while waiting:
+            current = waiting.pop()
+            maker = makers.get(current)
+            if maker is None:
+                names.append(current.name)
+                continue
+            operands = [operand for operand in maker.operands if operand.constant is None and operand not in seen]
+            waiting += operands
+            seen.update(operands)
+        return sorted(names)
+
     def call(self, name: str, *values: Any, **attributes: Any) -> Any:
         """See :class:`compiler.operators.graph.Graph`; what is known is computed now."""
         results = self._folded(name, values, attributes)
@@ -111,6 +139,7 @@ class GraphBuilder:
     ) -> tuple[Value, ...]:
         """The results of a declared operator; ``outputs`` of them, all where it is not said."""
         values = [self.constant(value) if isinstance(value, np.ndarray) else value for value in inputs]
+        self._check_constants(declared, values)
         if declared.is_composition:
             if self._depth >= _COMPOSITION_DEPTH:
                 raise LimitError(Problem("TW2033", f"{declared.full_name}: compositions are nested too deeply"))
@@ -137,6 +166,19 @@ class GraphBuilder:
         )
         self.calls.append(Call(instance.function, tuple(operands), results, (self.origin,) if self._origin else ()))
         return results
+
+    def _check_constants(self, declared: Declared, values: Sequence[Value | None]) -> None:
+        """All that must be known and is not, at once: whoever gives the values should not have to ask again."""
+        problems: list[Problem] = []
+        for position, value in enumerate(values):
+            parameter = declared.signature.input_at(position)
+            if value is not None and parameter is not None and parameter.kind == "constant":
+                try:
+                    self.known(value, f"{declared.full_name}: input {parameter.name!r}")
+                except UnsupportedError as error:
+                    problems += error.problems
+        if problems:
+            raise UnsupportedError(problems)
 
     def _argument(self, value: Value | None, kind: str) -> TensorType | Array | None:
         """A value as an operator takes it: constants it must know as the model has them, others in compiled types."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 
 from compiler.errors import (
@@ -52,12 +53,18 @@ class Importer:
         self._visited = 0
         self._functions = 0
 
-    def run(self, inputs: Mapping[str, tuple[tuple[int, ...], int]]) -> tuple[list[Value], list[Value]]:
-        """The main graph, for ``inputs`` by name (shape and ONNX element type): the values of inputs and outputs."""
+    def run(
+        self, inputs: Mapping[str, tuple[tuple[int, ...], int]], values: Mapping[str, np.ndarray]
+    ) -> tuple[list[Value], list[Value]]:
+        """The main graph: the Values of its inputs and outputs.
+
+        ``inputs`` are shape and ONNX element type by name, ``values`` the other inputs, whose elements are known.
+        """
         proto = self.model.proto.graph
         scope = Scope(self.model.structure.opsets)
         given = [self.graph.input(name, shape, kind) for name, (shape, kind) in inputs.items()]
         scope.names.update((value.name, value) for value in given)
+        scope.names.update((name, self.graph.constant(array, name)) for name, array in values.items())
         scope.names.update((name, self.graph.constant(array, name)) for name, array in self.model.initializers.items())
         results = self.evaluate(proto, scope, [info.name for info in proto.output], sparse=proto.sparse_initializer)
         self._raise_problems()
@@ -159,6 +166,8 @@ class Importer:
         if declared is None:
             return None
         attributes = self._compiled_attributes(declared, schema, site.attributes)
+        if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
+            attributes["num_outputs"] = len(node.output)  # before operator set 18 only the outputs say how many
         return self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
 
     def _compiled_attributes(

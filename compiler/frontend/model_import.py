@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.errors import InvalidError, Place, Problem
+from compiler.errors import InvalidError, Place, Problem, UsageError
 from compiler.frontend.graph import Value
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Model, load_model
+from compiler.frontend.naming import quoted
 from compiler.frontend.shapes import resolve_shapes
 from compiler.frontend.tensors import type_name
-from compiler.frontend.types import Types
+from compiler.frontend.types import Types, onnx_type_of
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ def import_model(
     precision: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
     limits: Limits | None = None,
 ) -> Imported:
     """Load a model and import it.
 
     ``precision`` ("fp32", "fp16", "bf16") is what its float32 and float64 become; ``shapes`` by input and ``dims`` by
-    name make symbolic dimensions static. Raises what `load_model` raises, UsageError for shapes that are missing or do
-    not fit, and UnsupportedError and InvalidError with the problems of all nodes.
+    name make symbolic dimensions static. ``values`` are inputs that are known now: they decide shapes, are compiled
+    in, and are no longer inputs of the result. Raises what `load_model` raises, UsageError for shapes that are missing
+    or do not fit, and UnsupportedError and InvalidError with the problems of all nodes.
     """
     from compiler.frontend.importer import Importer
     from compiler.frontend.module import emit_module
@@ -71,11 +74,12 @@ def import_model(
     place = Place(model.file)
     if not graph.output:
         raise InvalidError(Problem("TW2029", "the model has no outputs", place))
-    given = [info for info in graph.input if info.name not in model.initializers]
+    fixed = _checked_values(graph, values or {}, place)
+    given = [info for info in graph.input if info.name not in model.initializers and info.name not in fixed]
     static = resolve_shapes(given, shapes or {}, dims or {}, model.limits)
     signature = {info.name: (static[info.name], _element_type(info, place)) for info in given}
     importer = Importer(model, types)
-    inputs, outputs = importer.run(signature)
+    inputs, outputs = importer.run(signature, fixed)
     emitted = emit_module(importer.graph, inputs, outputs)
     return Imported(
         emitted.module,
@@ -86,6 +90,30 @@ def import_model(
         (*model.structure.notes, *types.notes()),
         model.source_sha256,
     )
+
+
+def _checked_values(graph: onnx.GraphProto, values: Mapping[str, np.ndarray], place: Place) -> dict[str, np.ndarray]:
+    """The values of inputs, each of its input's rank and element type."""
+    inputs = {info.name: info for info in graph.input}
+    problems: list[Problem] = []
+    for name, array in values.items():
+        info = inputs.get(name)
+        if info is None:
+            known = f"inputs: {', '.join(map(quoted, list(inputs)[:8]))}"
+            problems.append(Problem("TW2041", f"a value is given for {quoted(name)}, which is no input", place, known))
+            continue
+        tensor = info.type.tensor_type
+        if onnx_type_of(array) != tensor.elem_type:
+            text = f"the value of input {quoted(name)} is {array.dtype}, but the input {type_name(tensor.elem_type)}"
+            problems.append(Problem("TW2043", text, place))
+        extents = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+        fits = len(extents) == array.ndim and all(e in (None, n) for e, n in zip(extents, array.shape, strict=True))
+        if tensor.HasField("shape") and not fits:
+            text = f"the value of input {quoted(name)} has shape {list(array.shape)}, which the input does not allow"
+            problems.append(Problem("TW2043", text, place))
+    if problems:
+        raise UsageError(problems)
+    return dict(values)
 
 
 def _element_type(info: onnx.ValueInfoProto, place: Place) -> int:

@@ -13,6 +13,7 @@ from compiler.frontend.graph import Call, GraphBuilder, Value
 from compiler.operators import find
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME_LENGTH = 64
 
 
@@ -89,7 +90,11 @@ def _type(value: Value) -> Any:
 def _added(block: Any, function: Any) -> Any:
     """The function under a name of its operator; it is nobody's but `main`'s."""
     operator = str(function.attrs["tw.operator"]).rpartition("::")[2]
-    return block.add_func(function.without_attr("global_symbol"), _NOT_IN_NAMES.sub("_", operator).lower())
+    return block.add_func(function.without_attr("global_symbol"), _snake_case(operator))
+
+
+def _snake_case(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", _WORD_STARTS.sub("_", name)).lower()
 
 
 class _Emitter:

@@ -50,20 +50,20 @@ def _sequence_construct(graph: GraphBuilder, site: Site) -> list[Item]:
 
 def _sequence_at(graph: GraphBuilder, site: Site) -> list[Item]:
     items = _sequence(site, 0).items
-    return [items[_position(site, 1, len(items))]]
+    return [items[_position(graph, site, 1, len(items))]]
 
 
 def _sequence_insert(graph: GraphBuilder, site: Site) -> list[Item]:
     items = list(_sequence(site, 0).items)
     # The position after the last one is allowed here.
-    at = len(items) if len(site.inputs) < 3 or site.inputs[2] is None else _position(site, 2, len(items), 1)
+    at = len(items) if len(site.inputs) < 3 or site.inputs[2] is None else _position(graph, site, 2, len(items), 1)
     items.insert(at, _tensor(site, 1))
     return [Sequence(tuple(items))]
 
 
 def _sequence_erase(graph: GraphBuilder, site: Site) -> list[Item]:
     items = list(_sequence(site, 0).items)
-    del items[len(items) - 1 if len(site.inputs) < 2 else _position(site, 1, len(items))]
+    del items[len(items) - 1 if len(site.inputs) < 2 else _position(graph, site, 1, len(items))]
     return [Sequence(tuple(items))]
 
 
@@ -76,7 +76,7 @@ def _split_to_sequence(graph: GraphBuilder, site: Site) -> list[Item]:
     if not -len(tensor.shape) <= axis < len(tensor.shape):
         raise InvalidError(Problem("TW2036", f"axis {axis} does not exist in a tensor of rank {len(tensor.shape)}"))
     extent = tensor.shape[axis]
-    given = _known(site, 1) if len(site.inputs) > 1 else None
+    given = _known(graph, site, 1) if len(site.inputs) > 1 else None
     if given is not None and given.ndim:
         sizes = [int(size) for size in given]
     else:
@@ -158,18 +158,13 @@ def _sequence(site: Site, at: int) -> Sequence:
     return item
 
 
-def _known(site: Site, at: int) -> np.ndarray | None:
-    if site.inputs[at] is None:
-        return None
-    constant = _tensor(site, at).constant
-    if constant is None:
-        text = f"input {at} must be known at compile time: sequences do not exist at run time"
-        raise UnsupportedError(Problem("TW2035", text))
-    return constant
+def _known(graph: GraphBuilder, site: Site, at: int) -> np.ndarray | None:
+    """Sequences do not exist at run time, so where something is in one cannot depend on it."""
+    return None if site.inputs[at] is None else graph.known(_tensor(site, at), f"input {at}")
 
 
-def _position(site: Site, at: int, length: int, past: int = 0) -> int:
-    constant = _known(site, at)
+def _position(graph: GraphBuilder, site: Site, at: int, length: int, past: int = 0) -> int:
+    constant = _known(graph, site, at)
     if constant is None or constant.size != 1:
         raise InvalidError(Problem("TW2036", f"input {at} must be one position"))
     position = int(constant.reshape(-1)[0])
