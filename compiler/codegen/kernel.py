@@ -28,6 +28,7 @@ class KernelCode:
     texts: tuple[str, ...]  # the statements of the kernel
     statements: tuple[int, ...]  # per instruction, the statement it belongs to; -1 for none
     memory: dict[str, int]  # bytes used of each on-chip memory
+    cores: int  # how many run it; the others skip it
 
 
 def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
@@ -47,4 +48,5 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         tuple(lowering.texts),
         allocated.texts,
         used,
+        lowering.cores,
     )

@@ -54,6 +54,7 @@ class Lowering:
         self.scalars.memory_of = self._memory
         self.texts: list[str] = []
         self.memory: dict[str, int] = {}
+        self.cores = 1
         self._bases: dict[Any, Linear] = {}
         self._memories: dict[Any, str] = {}
         self._globals: list[tuple[Any, int, bool]] = []  # buffer, bytes, whether it is scratch
@@ -174,6 +175,7 @@ class Lowering:
         if int(extent) > self.chip.cores:
             text = f"a kernel is split over {int(extent)} cores; chip {self.chip.name} has {self.chip.cores}"
             raise CapacityError(Problem("TW2603", text, hint="split its outermost loop into fewer parts"))
+        self.cores = int(extent)
         core = self.values.operation("getsr.core") if int(extent) > 1 else ZERO
         self._core = core if int(extent) > 1 else None
         self.scalars.variables[axis.var] = Linear.of(core)
@@ -193,11 +195,11 @@ class Lowering:
                 self._statement(statement.body, block)
             return
         (operand,) = self.values.all_in_range((self.values.operand(count),))
-        body = block.inner(is_loop_body=True)
+        body, text = block.inner(is_loop_body=True), len(self.texts)
         counter = self.values.pinned(body)
         self.scalars.variables[statement.loop_var] = first.plus(Linear({counter: 1}), step)
         self._statement(statement.body, body)
-        block.items.append(Loop(counter, operand, body, len(self.texts) - 1))
+        block.items.append(Loop(counter, operand, body, text))
 
     def _branch(self, statement: Any, block: Block) -> None:
         tests = self.scalars.tests(statement.condition)
@@ -209,10 +211,11 @@ class Lowering:
             self._statement(statement.then_case, block)
             return
         then, otherwise = block.inner(is_loop_body=False), block.inner(is_loop_body=False)
+        text = len(self.texts)
         self._statement(statement.then_case, then)
         if statement.else_case is not None:
             self._statement(statement.else_case, otherwise)
-        block.items.append(Branch(tuple(tests), then, otherwise, len(self.texts) - 1))
+        block.items.append(Branch(tuple(tests), then, otherwise, text))
 
     def _instruction(self, statement: Any, block: Block) -> None:
         call = read_call(statement)

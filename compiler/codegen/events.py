@@ -1,0 +1,240 @@
+"""A kernel as what happens in its queues: every instruction and scalar access with the bytes that it may touch.
+
+This is all that synchronisation knows of a kernel; where flags go is up to who reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any, NamedTuple
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+
+from compiler.codegen.footprint import Access, Affine, LoopRange, Ranges
+from compiler.codegen.instruction_form import (
+    ADDRESS,
+    Address,
+    Call,
+    dense_bytes,
+    dtype_of,
+    memory_of,
+    physical_bytes,
+    read_call,
+    refuse,
+)
+from compiler.codegen.scalars import float_bits
+from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
+from compiler.isa.model import Instr, View, bind
+from compiler.target import Chip
+
+
+@dataclass(eq=False)
+class Event:
+    """What one statement does in one queue, within ``loops`` (outermost first)."""
+
+    number: int
+    queue: Queue
+    accesses: tuple[Access, ...]
+    loops: tuple[LoopRange, ...]
+
+    def conflicts(self, earlier: Event, level: int) -> bool:
+        """Whether it may touch what an instance of ``earlier`` touched that ran before it.
+
+        Of the loops around both, those before ``level`` are in the same iteration, the one at ``level`` was in an
+        earlier one, and those behind it in any. Without one at ``level`` all of them are in the same.
+        """
+        shared = self.common_loops(earlier)
+        if level >= shared and earlier is self:
+            return False
+        loops = {
+            loop: "same" if at < level else "earlier" if at == level else "any"
+            for at, loop in enumerate(self.loops[:shared])
+        }
+        return any(mine.meets(other, loops) for mine in self.accesses for other in earlier.accesses)
+
+    def common_loops(self, other: Event) -> int:
+        count = 0
+        for mine, others in zip(self.loops, other.loops, strict=False):
+            if mine is not others:
+                break
+            count += 1
+        return count
+
+
+@dataclass(eq=False)
+class Step:
+    """A statement and what it does, in order; ``parts`` are what it holds: a loop's body, both sides of a branch."""
+
+    statement: Any
+    events: tuple[Event, ...] = ()
+    parts: tuple[tuple[Step, ...], ...] = ()
+    loop: LoopRange | None = None
+    least_trips: int = 0  # how often a loop runs at least
+
+    @cached_property
+    def inside(self) -> tuple[Event, ...]:
+        """All events of the statement and of what it holds."""
+        return (*self.events, *(event for part in self.parts for step in part for event in step.inside))
+
+
+class _Room(NamedTuple):
+    """Where a buffer lies: in a memory of the core, or in a place of its own in DDR."""
+
+    place: str | int
+    start: int
+    size: int
+
+
+@dataclass
+class Reader:
+    """Walks a kernel once."""
+
+    chip: Chip
+    ranges: Ranges = field(default_factory=Ranges)
+    events: list[Event] = field(default_factory=list)
+    _loops: tuple[LoopRange, ...] = ()
+    _buffers: dict[Any, _Room] = field(default_factory=dict)
+
+    def kernel(self, func: Any) -> tuple[Step, ...]:
+        for parameter in func.params:
+            self._buffers[parameter] = _Room(len(self._buffers), 0, dense_bytes(parameter))
+        return self._block(func.body)
+
+    # ---- statements
+
+    def _block(self, statement: Any) -> tuple[Step, ...]:
+        if isinstance(statement, tirx.SeqStmt):
+            return tuple(step for part in statement.seq for step in self._block(part))
+        return (self._step(statement),)
+
+    def _step(self, statement: Any) -> Step:
+        match statement:
+            case tirx.For():
+                return self._loop(statement)
+            case tirx.IfThenElse():
+                events = self._loads(statement.condition)
+                otherwise = () if statement.else_case is None else self._block(statement.else_case)
+                return Step(statement, events, (self._block(statement.then_case), otherwise))
+            case tirx.AttrStmt():
+                if statement.attr_key == "thread_extent":
+                    core = LoopRange(int(statement.value), repeated=False)
+                    self.ranges.variables[statement.node.var] = Affine({core: 1})
+                return Step(statement, (), (self._block(statement.body),))
+            case tirx.AllocBuffer():
+                self._allocate(statement)
+            case tirx.Bind():
+                events = self._loads(statement.value)
+                if "int" in str(statement.value.ty.dtype):
+                    self.ranges.variables[statement.var] = self.ranges.read(statement.value)
+                return Step(statement, events)
+            case tirx.BufferStore():
+                return Step(statement, (*self._loads(statement.value, *statement.indices), self._store(statement)))
+            case tirx.Evaluate():
+                return Step(statement, self._instruction(statement))
+        return Step(statement)
+
+    def _allocate(self, statement: Any) -> None:
+        memory = memory_of(statement.buffer)
+        if memory not in SHARED_MEMORIES and ADDRESS not in statement.annotations:
+            raise refuse(f"buffer `{statement.buffer.name}` in {memory} has no address: allocate memory first")
+        address = int(statement.annotations.get(ADDRESS, 0))
+        place = len(self._buffers) if memory in SHARED_MEMORIES else memory
+        self._buffers[statement.buffer] = _Room(place, address, physical_bytes(statement))
+
+    def _loop(self, statement: Any) -> Step:
+        events = self._loads(statement.extent, statement.min)
+        trips = self.ranges.read(statement.extent).bounds()
+        step = 1 if statement.step is None else int(statement.step)
+        loop = LoopRange(-(-max(trips[1], 0) // step))
+        self.ranges.variables[statement.loop_var] = self.ranges.read(statement.min).plus(Affine({loop: step}))
+        outer, self._loops = self._loops, (*self._loops, loop)
+        body = self._block(statement.body)
+        self._loops = outer
+        return Step(statement, events, (body,), loop, 1 if trips[0] >= 1 else 0)
+
+    # ---- events
+
+    def _event(self, queue: Queue, accesses: list[Access]) -> Event:
+        event = Event(len(self.events), queue, tuple(accesses), self._loops)
+        self.events.append(event)
+        return event
+
+    def _loads(self, *expressions: Any) -> tuple[Event, ...]:
+        """What the scalar unit reads to work out expressions."""
+        loads: list[Any] = []
+        for expression in expressions:
+            tvm_ffi.structural_walk(expression, (TensorLoad, loads.append))
+        accesses = [self._element(load.source, tuple(load.indices), writes=False) for load in loads]
+        return (self._event(Queue.S, accesses),) if accesses else ()
+
+    def _store(self, statement: Any) -> Event:
+        return self._event(Queue.S, [self._element(statement.buffer, tuple(statement.indices), writes=True)])
+
+    def _element(self, buffer: Any, indices: tuple[Any, ...], *, writes: bool) -> Access:
+        size = DTYPES[dtype_of(buffer)].itemsize
+        return self._access(Address(buffer, indices), 0, size, reads=not writes, writes=writes)
+
+    def _instruction(self, statement: Any) -> tuple[Event, ...]:
+        call = read_call(statement)
+        if call is None:
+            return ()
+        if call.row.category == "sync":
+            raise refuse("it is synchronised already", statement)
+        integers = [value for value in call.operands if not isinstance(value, Address | tirx.FloatImm)]
+        for value in call.operands:
+            if isinstance(value, Address):
+                integers += [*value.indices, *([] if value.byte_offset is None else [value.byte_offset])]
+        return (*self._loads(*integers), self._event(call.queue, self._operands(call)))
+
+    def _operands(self, call: Call) -> list[Access]:
+        views = self._views(call)
+        addresses = [value for value in call.operands if isinstance(value, Address)]
+        accesses = []
+        for at, (tensor, address) in enumerate(zip(call.row.tensors, addresses, strict=True)):
+            reads, writes = "r" in tensor.role, "w" in tensor.role
+            if views is None:
+                accesses.append(self._access(address, None, None, reads=reads, writes=writes))
+            else:
+                view = views[at]
+                accesses.append(
+                    self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
+                )
+        return accesses
+
+    def _views(self, call: Call) -> tuple[View, ...] | None:
+        """The operands as if all addresses were zero; with the greatest extents where they are not known."""
+        values, known = [], True
+        for slot, value in zip(call.slots, call.operands, strict=True):
+            if isinstance(value, Address):
+                values.append(0)
+            elif isinstance(value, tirx.FloatImm):
+                values.append(float_bits(float(value.value)) & 0xFFFFFFFF)
+            elif slot.kind == "float":
+                values.append(0)
+            else:
+                read = self.ranges.read(value)
+                most = min(read.bounds()[1], slot.hi)
+                known = known and read.exact is not None
+                values.append(int(max(most, slot.lo)) if most != inf else slot.hi)
+        if not known and any(tensor.offset is not None for tensor in call.row.tensors):
+            return None  # where it starts depends on what is not known
+        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip).views
+
+    def _access(
+        self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool
+    ) -> Access:
+        """Bytes from ``start`` behind an address; the whole buffer where that is not known, or would be more."""
+        if address.buffer not in self._buffers:
+            raise refuse(f"buffer `{address.buffer.name}` is neither a parameter nor allocated where it is used")
+        room = self._buffers[address.buffer]
+        span, blocks = (room.start, room.start + room.size), isinstance(room.place, str)
+        offset = self.ranges.byte_offset(address.indices, address.buffer, DTYPES[dtype_of(address.buffer)].itemsize)
+        if address.byte_offset is not None:
+            offset = offset.plus(self.ranges.read(address.byte_offset))
+        if extent is None or start is None or extent > room.size:
+            return Access(room.place, span, Affine({}, room.start), room.size, reads, writes, blocks)
+        return Access(room.place, span, offset.plus(Affine({}, room.start + start)), extent, reads, writes, blocks)

@@ -1,0 +1,205 @@
+"""Which bytes an operand of a kernel may touch, as a function of the loops around it.
+
+An offset is a sum over loop variables plus a constant plus something between two bounds; whatever is not such a sum
+is only known by its bounds. Where the bounds are not known either, the operand touches all of its buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from tvm import tirx
+
+from compiler.codegen.instruction_form import is_call, strides_of
+
+Bound = int | float  # an integer, or one of the infinities
+
+
+@dataclass(eq=False, frozen=True)
+class LoopRange:
+    """A variable from zero to below ``extent``; what is not ``repeated`` has one value for all that runs on a core."""
+
+    extent: Bound
+    repeated: bool = True
+
+
+@dataclass
+class Affine:
+    """``constant`` plus the terms plus anything from ``low`` to ``high``."""
+
+    terms: dict[LoopRange, int] = field(default_factory=dict)
+    constant: int = 0
+    low: Bound = 0
+    high: Bound = 0
+
+    def plus(self, other: Affine, factor: int = 1) -> Affine:
+        terms = dict(self.terms)
+        for loop, times in other.terms.items():
+            terms[loop] = terms.get(loop, 0) + times * factor
+        low, high = other.low, other.high
+        if factor < 0:
+            low, high = high, low
+        return Affine(
+            {loop: times for loop, times in terms.items() if times},
+            self.constant + other.constant * factor,
+            self.low + (low * factor if factor else 0),
+            self.high + (high * factor if factor else 0),
+        )
+
+    def times(self, factor: int) -> Affine:
+        return Affine().plus(self, factor)
+
+    def bounds(self) -> tuple[Bound, Bound]:
+        low, high = self.constant + self.low, self.constant + self.high
+        for loop, times in self.terms.items():
+            reach = times * (loop.extent - 1) if loop.extent > 1 else 0
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+    @property
+    def exact(self) -> int | None:
+        """The value of a constant."""
+        return self.constant if not self.terms and self.low == self.high == 0 else None
+
+    def multiple(self) -> bool:
+        """Whether it is always a whole number of blocks."""
+        parts = (self.constant, *self.terms.values())
+        return self.low == self.high == 0 and not any(part % 32 for part in parts)
+
+
+def _between(low: Bound, high: Bound) -> Affine:
+    return Affine({}, 0, low, high)
+
+
+_ANYTHING = (-inf, inf)
+
+
+class Ranges:
+    """Reads integer expressions; ``variables`` says what is known of each variable."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Any, Affine] = {}
+
+    def read(self, expression: Any) -> Affine:
+        match expression:
+            case tirx.IntImm():
+                return Affine({}, int(expression.value))
+            case tirx.Add():
+                return self.read(expression.a).plus(self.read(expression.b))
+            case tirx.Sub():
+                return self.read(expression.a).plus(self.read(expression.b), -1)
+            case tirx.Mul():
+                return self._product(self.read(expression.a), self.read(expression.b))
+            case tirx.FloorDiv():
+                return self._quotient(self.read(expression.a), self.read(expression.b).exact)
+            case tirx.FloorMod():
+                return self._remainder(self.read(expression.a), self.read(expression.b).exact)
+            case tirx.Min() | tirx.Max():
+                return self._limit(expression)
+            case tirx.Cast() if "int" in str(expression.value.ty.dtype):
+                return self.read(expression.value)
+            case tirx.Select():
+                return self._either(expression.true_value, expression.false_value)
+            case tirx.Var():
+                return self.variables.get(expression, _between(*_ANYTHING))
+        if is_call(expression, "prim.if_then_else") or is_call(expression, "tirx.if_then_else"):
+            return self._either(expression.args[1], expression.args[2])
+        return _between(*_ANYTHING)
+
+    def _product(self, a: Affine, b: Affine) -> Affine:
+        for factor, other in ((a.exact, b), (b.exact, a)):
+            if factor is not None:
+                return other.times(factor)
+        corners = [x * y if x and y else 0 for x in a.bounds() for y in b.bounds()]
+        return _between(min(corners), max(corners))
+
+    def _quotient(self, a: Affine, divisor: int | None) -> Affine:
+        if divisor is None or divisor <= 0:
+            return _between(*_ANYTHING)
+        if a.low == a.high == 0 and not any(times % divisor for times in a.terms.values()):
+            return Affine({loop: times // divisor for loop, times in a.terms.items()}, a.constant // divisor)
+        low, high = (bound if abs(bound) == inf else bound // divisor for bound in a.bounds())
+        return _between(low, high)
+
+    def _remainder(self, a: Affine, divisor: int | None) -> Affine:
+        if divisor is None or divisor <= 0:
+            return _between(*_ANYTHING)
+        low, high = a.bounds()
+        return a if low >= 0 and high < divisor else _between(0, divisor - 1)
+
+    def _limit(self, expression: Any) -> Affine:
+        choose = min if isinstance(expression, tirx.Min) else max
+        sides = (self.read(expression.a).bounds(), self.read(expression.b).bounds())
+        return _between(choose(sides[0][0], sides[1][0]), choose(sides[0][1], sides[1][1]))
+
+    def _either(self, then: Any, otherwise: Any) -> Affine:
+        sides = (self.read(then).bounds(), self.read(otherwise).bounds())
+        return _between(min(sides[0][0], sides[1][0]), max(sides[0][1], sides[1][1]))
+
+    def byte_offset(self, indices: tuple[Any, ...], buffer: Any, itemsize: int) -> Affine:
+        total = Affine()
+        for index, stride in zip(indices, strides_of(buffer), strict=True):
+            total = total.plus(self.read(index), stride * itemsize)
+        return total
+
+
+@dataclass(frozen=True)
+class Access:
+    """``extent_bytes`` bytes from an offset into a place, and always within ``span``, the buffer's bytes of it.
+
+    A place is a memory of the core, or (a number) a buffer of DDR.
+    """
+
+    place: str | int
+    span: tuple[int, int]
+    offset: Affine
+    extent_bytes: int
+    reads: bool
+    writes: bool
+    blocks: bool  # whether the hardware keeps its bytes apart by blocks only
+
+    def meets(self, earlier: Access, loops: Mapping[LoopRange, str]) -> bool:
+        """Whether this access may touch a byte of an earlier one, one of the two writing it.
+
+        ``loops`` gives, for loops around both, what is known of their two iterations: "same", "earlier" or "any".
+        """
+        if self.place != earlier.place or not (self.writes or earlier.writes):
+            return False
+        if self.span[1] <= earlier.span[0] or earlier.span[1] <= self.span[0]:
+            return False
+        low, high = _difference(earlier.offset, self.offset, loops)
+        reach_low, reach_high = earlier.extent_bytes, self.extent_bytes
+        if self.blocks:
+            if self.offset.multiple() and earlier.offset.multiple():
+                reach_low, reach_high = (-(-reach // 32) * 32 for reach in (reach_low, reach_high))
+            else:
+                reach_low, reach_high = reach_low + 31, reach_high + 31
+        return high > -reach_low and low < reach_high
+
+
+def _difference(earlier: Affine, later: Affine, loops: Mapping[LoopRange, str]) -> tuple[Bound, Bound]:
+    """Bounds of an earlier offset minus a later one; empty (low above high) where no such iterations exist."""
+    low = earlier.constant - later.constant + earlier.low - later.high
+    high = earlier.constant - later.constant + earlier.high - later.low
+    for loop in {**earlier.terms, **later.terms, **loops}:
+        a, b = earlier.terms.get(loop, 0), later.terms.get(loop, 0)
+        last = loop.extent - 1
+        relation = loops.get(loop, "any") if loop.repeated else "same"
+        if relation == "earlier":
+            if last < 1:
+                return inf, -inf
+            parts = [((a - b), 0, last - 1), (-b, 1, last)]
+        elif relation == "same":
+            parts = [(a - b, 0, last)]
+        else:
+            parts = [(a, 0, last), (-b, 0, last)]
+        for times, first, end in parts:
+            if times:
+                reach = (times * first, times * max(first, end))
+                low, high = low + min(reach), high + max(reach)
+    return low, high
+
+

@@ -1,0 +1,127 @@
+"""What each queue of a core knows to be complete, at one point of a kernel and for every way to get there.
+
+The hazard checker follows vector clocks along one run; this follows sets along all of them. For every queue, the set
+holds the events that may have been started, by some run, and are not known to be complete. An event that ran in an earlier
+iteration of a loop is another member than the same event in this iteration, so that loops over disjoint bytes need
+no order. Sets are integers, one bit per member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler.codegen.events import Event
+from compiler.isa.dtypes import INTERLOCKED, Queue
+
+State = tuple[int, ...]  # per queue, what it does not know to be complete
+Flag = tuple[Queue, Queue, int]
+NOTHING: State = (0,) * len(Queue)
+
+
+def union(a: State, b: State) -> State:
+    return tuple(map(int.__or__, a, b))
+
+
+def within(a: State, b: State) -> bool:
+    """Whether a state leaves no more open than another."""
+    return all(mine & ~others == 0 for mine, others in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a flag carries: what its source did not know when it was set, and all that began since then."""
+
+    unknown: int
+    since: int
+
+
+class Knowledge:
+    """The members of one kernel's sets, and how instructions change a state."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        self._first: list[int] = []  # per event, the bit of its outermost level
+        count = 0
+        for event in events:
+            self._first.append(count)
+            count += len(event.loops) + 1
+        self._count = count
+        self.of_queue = [0] * len(Queue)
+        for event in events:
+            for level in range(len(event.loops) + 1):
+                self.of_queue[event.queue] |= self.bit(event, level)
+        self.flag_members = 0
+        self._flags: dict[Flag, int] = {}
+        self._conflicts: dict[int, int] = {}
+
+    def bit(self, event: Event, level: int) -> int:
+        """The member for instances that differ from this iteration first at a level; the last level: in none."""
+        return 1 << (self._first[event.number] + level)
+
+    def flag(self, flag: Flag) -> int:
+        """The member for waits on a flag."""
+        if flag not in self._flags:
+            self._flags[flag] = 1 << (self._count + len(self._flags))
+            self.of_queue[flag[1]] |= self._flags[flag]
+            self.flag_members |= self._flags[flag]
+        return self._flags[flag]
+
+    def conflicts(self, event: Event) -> int:
+        """All members that an event has to know to be complete before it starts."""
+        if event.number not in self._conflicts:
+            found = 0
+            for other in self.events:
+                if other.queue == Queue.S or (other.queue == event.queue and event.queue in INTERLOCKED):
+                    continue  # ordered by the hardware
+                for level in range(event.common_loops(other) + 1):
+                    if event.conflicts(other, level):
+                        found |= self.bit(other, level)
+            self._conflicts[event.number] = found
+        return self._conflicts[event.number]
+
+    # ---- what instructions do to a state
+
+    def run(self, state: State, event: Event) -> State:
+        return self.began(state, event.queue, self.bit(event, len(event.loops)))
+
+    def began(self, state: State, queue: Queue, members: int) -> State:
+        """Something starts in a queue: nobody knows it to be complete, but what the hardware keeps in order."""
+        if queue == Queue.S:
+            return state
+        return tuple(
+            unknown if which == queue and queue in INTERLOCKED else unknown | members
+            for which, unknown in enumerate(state)
+        )
+
+    def message(self, state: State, source: Queue, since: int = 0) -> Message:
+        """What a flag that is set in this state carries."""
+        return Message(state[source] & ~self.of_queue[source], since)
+
+    def wait(self, state: State, flag: Flag, message: Message) -> State:
+        """A queue waits for a flag; what the scalar unit knows, all know that it dispatches to from then on."""
+        target = flag[1]
+        unknown = list(state)
+        unknown[target] &= message.unknown | message.since
+        if target == Queue.S:
+            return tuple(each & unknown[Queue.S] for each in unknown)
+        return self.began(tuple(unknown), target, self.flag(flag))
+
+    def pipe_barrier(self, state: State, queue: Queue) -> State:
+        unknown = list(state)
+        unknown[queue] &= ~self.of_queue[queue]
+        return tuple(unknown)
+
+    # ---- loops
+
+    def next_turn(self, state: State, inside: Iterable[Event], depth: int) -> State:
+        """After an iteration of the loop at ``depth``, or after the loop: what ran in it ran in an earlier one."""
+        unknown = list(state)
+        for event in inside:
+            deeper = 0
+            for level in range(depth + 1, len(event.loops) + 1):
+                deeper |= self.bit(event, level)
+            for which, members in enumerate(unknown):
+                if members & deeper:
+                    unknown[which] = members & ~deeper | self.bit(event, depth)
+        return tuple(unknown)

@@ -1,0 +1,106 @@
+"""When each on-chip buffer of a kernel lives, in steps of its statements' order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+
+from compiler.codegen.instruction_form import memory_of, physical_bytes
+from compiler.codegen.packing import Lifetime, live_peak
+from compiler.isa.dtypes import SHARED_MEMORIES
+
+# What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
+ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
+
+
+@dataclass(frozen=True)
+class LocalBuffer:
+    """An allocation on chip and its life; one that nobody uses lives where it stands."""
+
+    name: str
+    memory: str
+    life: Lifetime
+
+
+class _Walk:
+    """Numbers the statements. A buffer that is used in a loop and allocated outside of it lives through the loop."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.allocations: dict[Any, Any] = {}
+        self.spans: dict[Any, list[int]] = {}
+        self._loops_at: dict[Any, int] = {}  # how many loops are around an allocation
+        self._held: list[set[Any]] = []  # per open loop, the buffers that live through it
+
+    def statement(self, statement: Any) -> None:
+        self.step += 1
+        match statement:
+            case tirx.SeqStmt():
+                for part in statement.seq:
+                    self.statement(part)
+            case tirx.For():
+                self._use(statement.extent)
+                self._loop(statement.body)
+            case tirx.IfThenElse():
+                self._use(statement.condition)
+                self.statement(statement.then_case)
+                if statement.else_case is not None:
+                    self.statement(statement.else_case)
+            case tirx.AttrStmt():
+                self.statement(statement.body)
+            case tirx.AllocBuffer():
+                self._allocate(statement)
+            case _:
+                self._use(statement)
+                if isinstance(statement, tirx.BufferStore):
+                    self._touch(statement.buffer)
+
+    def _allocate(self, statement: Any) -> None:
+        if memory_of(statement.buffer) not in SHARED_MEMORIES:
+            self.allocations[statement.buffer] = statement
+            self._loops_at[statement.buffer] = len(self._held)
+
+    def _loop(self, body: Any) -> None:
+        first = self.step
+        self._held.append(set())
+        self.statement(body)
+        for buffer in self._held.pop():
+            self._extend(buffer, first)
+            self._extend(buffer, self.step)
+
+    def _use(self, node: Any) -> None:
+        tvm_ffi.structural_walk(node, (TensorLoad, lambda load: self._touch(load.source)))
+
+    def _touch(self, buffer: Any) -> None:
+        if buffer not in self.allocations:
+            return
+        self._extend(buffer, self.step)
+        for loop in self._held[self._loops_at[buffer] :]:
+            loop.add(buffer)
+
+    def _extend(self, buffer: Any, step: int) -> None:
+        span = self.spans.setdefault(buffer, [step, step])
+        span[0], span[1] = min(span[0], step), max(span[1], step)
+
+
+def local_buffers(func: Any) -> Iterator[tuple[Any, LocalBuffer]]:
+    """(AllocBuffer, its buffer's life) for every on-chip allocation, in order."""
+    walk = _Walk()
+    walk.statement(func.body)
+    for buffer, statement in walk.allocations.items():
+        first, last = walk.spans.get(buffer, (0, 0))
+        size = physical_bytes(statement) if buffer in walk.spans else 0
+        yield statement, LocalBuffer(str(buffer.name), memory_of(buffer), Lifetime(size, first, last))
+
+
+def live_bytes(func: Any) -> dict[str, int]:
+    """The most bytes of each memory that live at once: what the kernel needs at least."""
+    lives: dict[str, list[Lifetime]] = {}
+    for _, buffer in local_buffers(func):
+        lives.setdefault(buffer.memory, []).append(buffer.life)
+    return {memory: live_peak(each, ALIGNMENT[memory]) for memory, each in lives.items()}

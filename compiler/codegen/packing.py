@@ -1,0 +1,80 @@
+"""Addresses for buffers that live at different times: few bytes more than what lives at once."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Bytes that are needed from step ``first`` to step ``last``, both included."""
+
+    size_bytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+_ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+    lambda life: (-life.size_bytes, life.first),
+    lambda life: (-life.size_bytes * (life.last - life.first + 1), life.first),
+    lambda life: (life.first - life.last, -life.size_bytes),
+    lambda life: (life.first, -life.size_bytes),
+)
+
+
+def live_peak(lives: Sequence[Lifetime], alignment: int) -> int:
+    """The most bytes that live at one step: no packing needs less."""
+    changes: dict[int, int] = {}
+    for life in lives:
+        size = _aligned(life.size_bytes, alignment)
+        changes[life.first] = changes.get(life.first, 0) + size
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - size
+    peak = live = 0
+    for step in sorted(changes):
+        live += changes[step]
+        peak = max(peak, live)
+    return peak
+
+
+def pack(lives: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:
+    """(an address for each, bytes in all): the best of several orders, each buffer into the tightest gap that holds it."""
+    bound = live_peak(lives, alignment)
+    best: tuple[list[int], int] | None = None
+    for order in _ORDERS:
+        found = _packed(lives, alignment, sorted(range(len(lives)), key=lambda i, key=order: (key(lives[i]), i)))
+        if best is None or found[1] < best[1]:
+            best = found
+        if best[1] == bound:
+            break
+    assert best is not None  # noqa: S101  there is an order
+    return best
+
+
+def _packed(lives: Sequence[Lifetime], alignment: int, order: Sequence[int]) -> tuple[list[int], int]:
+    addresses = [0] * len(lives)
+    placed: list[tuple[int, int, int]] = []  # (address, end, which)
+    for which in order:
+        size = _aligned(lives[which].size_bytes, alignment)
+        address = _gap(size, [(low, high) for low, high, other in placed if lives[which].meets(lives[other])])
+        addresses[which] = address
+        insort(placed, (address, address + size, which))
+    return addresses, max((end for _, end, _ in placed), default=0)
+
+
+def _gap(size: int, taken: Sequence[tuple[int, int]]) -> int:
+    """The start of the smallest gap that is large enough; ``taken`` is sorted by address."""
+    best_size, best, end = -1, -1, 0
+    for low, high in taken:
+        if size <= low - end and (best < 0 or low - end < best_size):
+            best_size, best = low - end, end
+        end = max(end, high)
+    return end if best < 0 else best
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

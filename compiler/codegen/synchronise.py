@@ -1,0 +1,257 @@
+"""Where flags and barriers go: every event is ordered after those that it conflicts with, on all ways through a kernel.
+
+One walk in program order keeps what each queue knows (:mod:`compiler.codegen.knowledge`). Where an event needs more, its
+queue waits for a flag of the queue that knows, right before the event; the flag is set in the same block, right
+behind the last event that is needed. Both ends of a flag thus run equally often on every way. Before loops the
+state is joined with that of the loop's end until it holds for every iteration, and the decisions of the last
+walk over the body stay: they were made knowing the least.
+
+1. A flag is set only where its last wait is known to be complete; else another id is taken, or the source first waits
+   for the target, or, with no id left for that, the scalar unit waits for all queues.
+2. What only the first iteration of a loop needs is waited for before the loop.
+3. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compiler.codegen.events import Event, Step
+from compiler.codegen.knowledge import NOTHING, Knowledge, State, union, within
+from compiler.isa.dtypes import Queue
+
+_FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
+_HOISTING_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Sync:
+    """One synchronising instruction: its mnemonic, its queues, and a flag's id."""
+
+    mnemonic: str
+    queues: tuple[Queue, ...] = ()
+    event: int = -1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A statement and the plans of what it holds."""
+
+    step: Step
+    parts: tuple[Plan, ...] = ()
+
+
+Plan = tuple["Sync | Planned", ...]
+
+
+def synchronise(steps: tuple[Step, ...], events: list[Event], event_ids: int) -> Plan:
+    """The kernel's statements in order, with what has to stand between them."""
+    return _Planner(Knowledge(events), event_ids).block(steps, NOTHING, 0)[0]
+
+
+def syncs(plan: Plan) -> Iterator[Sync]:
+    """All synchronisation of a plan, inner ones included."""
+    for entry in plan:
+        if isinstance(entry, Sync):
+            yield entry
+        else:
+            for part in entry.parts:
+                yield from syncs(part)
+
+
+@dataclass
+class _Planner:
+    knowledge: Knowledge
+    event_ids: int
+    _known: dict[tuple[int, State], tuple[Plan, State, State]] = field(default_factory=dict)
+
+    def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
+        """The plan of a block within ``depth`` loops, and the state after it."""
+        block = _Block(self.knowledge, self.event_ids, state)
+        for step in steps:
+            for event in step.events:
+                block.order(event)
+                block.begin(event)
+            if step.loop is not None:
+                self._loop(block, step, depth)
+            elif step.parts:
+                self._parts(block, step, depth)
+            else:
+                block.add(Planned(step))
+        return block.plan(), block.state
+
+    def _parts(self, block: _Block, step: Step, depth: int) -> None:
+        """A branch: whatever either side leaves open is open."""
+        planned = [self.block(part, block.state, depth) for part in step.parts]
+        state = planned[0][1]
+        for _, other in planned[1:]:
+            state = union(state, other)
+        block.add(Planned(step, tuple(plan for plan, _ in planned)), state, self._began(step, planned, depth))
+
+    def _loop(self, block: _Block, step: Step, depth: int) -> None:
+        inner = Counter(_kinds(self._turns(step, NOTHING, depth)[0]))
+        for _ in range(_HOISTING_ROUNDS):  # condition 2
+            more = Counter(_kinds(self._turns(step, block.state, depth)[0])) - inner
+            before = block.state
+            for queues in more:
+                block.order_all(queues, [e for e in step.inside if e.queue == queues[-1]])
+            if block.state == before:
+                break
+        plan, head, end = self._turns(step, block.state, depth)
+        state = end if step.least_trips else union(block.state, end)
+        block.add(Planned(step, (plan,)), state, self._began(step, [(plan, head)], depth))
+
+    def _turns(self, step: Step, entry: State, depth: int) -> tuple[Plan, State, State]:
+        """(plan of the body, state before every iteration, state after it) of a loop that is entered in a state."""
+        key = (id(step), entry)
+        if key not in self._known:
+            head, rounds = entry, 0
+            while True:
+                plan, end = self.block(step.parts[0], head, depth + 1)
+                end = self.knowledge.next_turn(end, step.inside, depth)
+                joined = union(entry, end)
+                if within(joined, head):
+                    break
+                rounds += 1
+                head = joined if rounds < _FREE_ROUNDS else union(head, joined)
+            self._known[key] = plan, head, end
+        return self._known[key]
+
+    def _began(self, step: Step, planned: list[tuple[Plan, State]], depth: int) -> int:
+        """All that may begin within a statement, as a block within ``depth`` loops sees it."""
+        members = 0
+        for event in step.inside:
+            if event.queue != Queue.S:
+                members |= self.knowledge.bit(event, min(depth, len(event.loops)))
+        for plan, _ in planned:
+            for sync in syncs(plan):
+                if sync.mnemonic == "wait_flag":
+                    members |= self.knowledge.flag((sync.queues[0], sync.queues[1], sync.event))
+        return members
+
+
+def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
+    """The queues of every wait and barrier."""
+    for sync in syncs(plan):
+        if sync.mnemonic in ("wait_flag", "pipe_barrier"):
+            yield sync.queues
+
+
+class _Block:
+    """The statements of one block so far, with the state at the end and behind each of them."""
+
+    def __init__(self, knowledge: Knowledge, event_ids: int, state: State) -> None:
+        self.knowledge, self.event_ids, self.state = knowledge, event_ids, state
+        self._entries: list[Planned] = []
+        self._before: list[list[Sync]] = [[]]  # in front of each entry, and behind the last
+        self._states: list[State] = [state]  # behind each entry, before what was put there since
+        self._began: list[int] = [0]  # from each of these points to the next
+
+    def plan(self) -> Plan:
+        entries: list[Sync | Planned] = []
+        for between, entry in zip(self._before, [*self._entries, None], strict=True):
+            entries += between
+            if entry is not None:
+                entries.append(entry)
+        return tuple(entries)
+
+    def begin(self, event: Event) -> None:
+        self.state = self.knowledge.run(self.state, event)
+        if event.queue != Queue.S:
+            self._began[-1] |= self.knowledge.bit(event, len(event.loops))
+
+    def add(self, entry: Planned, state: State | None = None, began: int = 0) -> None:
+        """A statement follows; one that holds others gives the state behind it and what began in it."""
+        self._entries.append(entry)
+        self._began[-1] |= began
+        self.state = self.state if state is None else state
+        self._before.append([])
+        self._states.append(self.state)
+        self._began.append(0)
+
+    # ---- what an event needs
+
+    def order(self, event: Event) -> None:
+        """Make everything that the event conflicts with known to its queue."""
+        self._make_known(event.queue, self.knowledge.conflicts(event))
+
+    def order_all(self, queues: tuple[Queue, ...], events: list[Event]) -> None:
+        """The same for one pair of queues, ahead of events further in."""
+        needed = 0
+        for event in events:
+            needed |= self.knowledge.conflicts(event)
+        self._make_known(queues[-1], needed & self.knowledge.of_queue[queues[0]])
+
+    def _make_known(self, queue: Queue, conflicts: int) -> None:
+        while needed := self.state[queue] & conflicts:
+            sources = [source for source in Queue if needed & self.knowledge.of_queue[source]]
+            others = [source for source in sources if source != queue]
+            if others:
+                self._flag(self._most_telling(others, needed), queue, needed)
+            else:
+                self._put(Sync("pipe_barrier", (queue,)))
+                self.state = self.knowledge.pipe_barrier(self.state, queue)
+
+    def _most_telling(self, sources: list[Queue], needed: int) -> Queue:
+        """The source whose flag leaves least to be waited for."""
+        return min(sources, key=lambda s: (needed & self.knowledge.message(self.state, s).unknown).bit_count())
+
+    # ---- flags
+
+    def _flag(self, source: Queue, target: Queue, needed: int) -> None:
+        point, since = self._earliest(source, needed)
+        event = self._clear_id(source, target, point, since)
+        if event is None:
+            point, since = len(self._entries), 0
+            event = self._clear_id(source, target, point, since)
+        if event is None:  # condition 1
+            back = self._clear_id(target, source, point, 0)
+            if back is None:
+                self._put(Sync("barrier_all"))
+                self.state = NOTHING
+                return
+            self._pair(target, source, back, point, 0)
+            event = self._clear_id(source, target, point, 0)
+            if event is None:
+                raise AssertionError("a queue that has just waited knows all waits of the other")
+        self._pair(source, target, event, point, since)
+
+    def _pair(self, source: Queue, target: Queue, event: int, point: int, since: int) -> None:
+        """Set a flag at an earlier point of the block (or here) and wait for it here."""
+        sync = Sync("set_flag", (source, target), event)
+        here = point == len(self._entries) and not since
+        message = self.knowledge.message(self.state if here else self._states[point], source, since)
+        if here:
+            self._put(sync)
+        else:
+            self._before[point].insert(0, sync)
+        self._put(Sync("wait_flag", (source, target), event))
+        flag = (source, target, event)
+        self.state = self.knowledge.wait(self.state, flag, message)
+        self._began[-1] |= self.knowledge.flag(flag)
+
+    def _earliest(self, source: Queue, needed: int) -> tuple[int, int]:
+        """The earliest point behind all needed events of a queue, and what began since; here, where that is as good."""
+        needed &= self.knowledge.of_queue[source]
+        point, since = len(self._entries), self._began[-1]
+        if since & needed:
+            return point, 0
+        while point > 0 and not self._began[point - 1] & needed:
+            point -= 1
+            since |= self._began[point]
+        works = since & self.knowledge.of_queue[source] & ~self.knowledge.flag_members
+        return (point, since) if works else (len(self._entries), 0)
+
+    def _clear_id(self, source: Queue, target: Queue, point: int, since: int) -> int | None:
+        """An id whose last wait the source knows to be complete where it sets the flag."""
+        here = point == len(self._entries) and not since
+        unknown = (self.state if here else self._states[point])[source] | since
+        for event in range(self.event_ids):
+            if not unknown & self.knowledge.flag((source, target, event)):
+                return event
+        return None
+
+    def _put(self, sync: Sync) -> None:
+        self._before[-1].append(sync)

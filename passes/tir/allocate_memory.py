@@ -1,0 +1,62 @@
+"""Gives every on-chip buffer an address."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import tirx
+
+from compiler.codegen.instruction_form import ADDRESS
+from compiler.codegen.lifetimes import ALIGNMENT, LocalBuffer, local_buffers
+from compiler.codegen.memory import MemoryOverflow
+from compiler.codegen.packing import pack
+from compiler.target import Chip
+from passes.base import Pass
+
+
+class AllocateMemory(Pass):
+    """Buffers get addresses by lifetime: those that never live at once may share bytes.
+
+    Before: ``ub = T.alloc_buffer((64,), scope="local.ub")``; after: the same with ``annotations={"tw.address": 256}``.
+
+    1. A buffer lives from its first use to its last; through a loop in which it is used if it is allocated outside.
+    2. An address is a multiple of what the memory asks for, and at least of a block.
+    3. What lives at once must fit the memory, else :class:`MemoryOverflow` says what is largest.
+    """
+
+    name: ClassVar[str] = "allocate-memory"
+    requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
+    establishes: ClassVar[frozenset[str]] = frozenset({"allocated"})
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        found = list(local_buffers(subject))
+        addresses: dict[Any, int] = {}
+        for memory in sorted({buffer.memory for _, buffer in found}):
+            here = [(statement, buffer) for statement, buffer in found if buffer.memory == memory]
+            packed, needed = pack([buffer.life for _, buffer in here], ALIGNMENT[memory])
+            if needed > chip.memory_bytes(memory):
+                raise MemoryOverflow(memory, needed, chip.memory_bytes(memory), _largest([b for _, b in here]))
+            addresses.update(zip((statement.buffer for statement, _ in here), packed, strict=True))
+        return _annotated(subject, addresses) if addresses else subject
+
+
+def _largest(buffers: list[LocalBuffer]) -> tuple[tuple[str, int], ...]:
+    """The largest of the buffers that live where most bytes do."""
+    live = max(
+        ([b for b in buffers if b.life.first <= other.life.first <= b.life.last] for other in buffers),
+        key=lambda each: sum(b.life.size_bytes for b in each),
+    )
+    ordered = sorted(live, key=lambda b: (-b.life.size_bytes, b.name))
+    return tuple((b.name, b.life.size_bytes) for b in ordered[:5])
+
+
+def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
+    def annotate(statement: Any) -> Any:
+        if statement.buffer not in addresses:
+            return statement
+        return tirx.AllocBuffer(
+            statement.buffer, {**dict(statement.annotations), ADDRESS: addresses[statement.buffer]}, statement.span
+        )
+
+    return tvm_ffi.structural_map(func, (tirx.AllocBuffer, annotate))
