@@ -33,8 +33,8 @@ def _declared(case: Any) -> Declared | None:
     """The operator of a case with a single node, all of whose tensors the machine's types can hold."""
     if case.model is None or len(case.model.graph.node) != 1 or not case.data_sets:
         return None
-    arrays = [array for data in case.data_sets[0] for array in data]
-    if not all(isinstance(array, np.ndarray) and demoted(array).dtype.name in _MACHINE_DTYPES for array in arrays):
+    arrays = [_array(value) for values in case.data_sets[0] for value in values]
+    if not all(array is not None and demoted(array).dtype.name in _MACHINE_DTYPES for array in arrays):
         return None
     node = case.model.graph.node[0]
     return find(node.domain, node.op_type)
@@ -46,7 +46,7 @@ def check(name: str) -> None:
     declared = _declared(case)
     assert declared is not None
     opset = {entry.domain: entry.version for entry in case.model.opset_import}.get(node.domain)
-    inputs, expected = case.data_sets[0]
+    inputs, expected = ([_array(value) for value in values] for values in case.data_sets[0])
     by_name = dict(zip([value.name for value in case.model.graph.input], inputs, strict=True))
     values = []
     for position, input_name in enumerate(node.input):
@@ -64,6 +64,13 @@ def check(name: str) -> None:
         rtol = {"float16": 5e-3, "bfloat16": 2e-2}.get(result.dtype.name, case.rtol)
         kind = np.float64 if result.dtype.name in ("float16", "bfloat16", "float32") else result.dtype
         np.testing.assert_allclose(result.astype(kind), array.astype(kind), rtol, max(case.atol, rtol / 10))
+
+
+def _array(value: Any) -> np.ndarray[Any, Any] | None:
+    """The cases hold arrays, numbers and TensorProtos; None for sequences and the like."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
 
 
 def _given(array: np.ndarray[Any, Any], is_constant: bool) -> np.ndarray[Any, Any]:
