@@ -25,12 +25,12 @@ from compiler.isa.model import dense_strides
 class Surroundings:
     """What is known around a nest: the ranges of the variables that outer loops define."""
 
-    def __init__(self) -> None:
-        self.analyzer = Analyzer()
+    def __init__(self, analyzer: Analyzer | None = None) -> None:
+        self.analyzer = analyzer or Analyzer()
 
     def bind(self, var: Any, extent: Any) -> None:
         """``var`` counts from zero to ``extent``."""
-        self.analyzer.bind(var, tvm.ir.Range(0, extent))
+        self.analyzer.bind(var, tvm.ir.Range(0, extent), allow_override=True)
 
     def bounds(self, expr: Any) -> tuple[int, int]:
         """The least and the greatest value that an integer expression can have."""
@@ -105,6 +105,8 @@ class Access:
         """(coefficient per loop, the offset where every loop variable is zero or None if a loop is not affine)."""
         variables = [loop.var for loop in self.loops]
         found = detect_linear_equation(self.flat, variables)
+        if len(found) != len(variables) + 1:  # collapsed loops step through `i // n` and `i % n` of a buffer's rows
+            found = detect_linear_equation(self.surroundings.simplify(self.flat), variables)
         if len(found) == len(variables) + 1:
             coefficients = tuple(_constant(c) for c in found[:-1])
             if None not in coefficients:

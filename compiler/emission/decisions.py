@@ -1,0 +1,62 @@
+"""From one leaf nest to the statement that replaces it, with the record of what else it could have become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.emission.candidates import Candidate, Rejection, best, recognise
+from compiler.emission.errors import NotEmittable
+from compiler.emission.initials import holds_identity
+from compiler.emission.nest import Nest
+from compiler.emission.reductions import overwriting
+from compiler.emission.reshape import divided, split_long_loops
+from compiler.target import Chip
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A nest as text, everything it could have become, and the candidate that was chosen."""
+
+    nest: str
+    candidates: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+    chosen: Candidate
+
+    def lines(self) -> list[str]:
+        """The record for a person: the chosen candidate first, the others by cost, then what does not fit."""
+        others = sorted((c for c in self.candidates if c is not self.chosen), key=lambda c: c.total_cycles)
+        ranked = [(">", self.chosen), *((" ", other) for other in others)]
+        found = [f"{mark} {c.total_cycles} cycles: {c.instruction} ({c.description})" for mark, c in ranked]
+        return [self.nest, *found, *(f"  no {r.instruction}: {r.reason}" for r in self.rejections)]
+
+
+def decide(nest: Nest, chip: Chip) -> tuple[Any, Decision]:
+    """The statement that does a nest best; raises :class:`NotEmittable` where there is none."""
+    nest = split_long_loops(nest)
+    found = list(recognise(nest, chip))
+    reshaped = divided(nest)
+    if reshaped is not None:
+        found += recognise(reshaped, chip)
+    return _decided(nest, found)
+
+
+def decide_with_initial(initial: Nest, nest: Nest, chip: Chip) -> tuple[Any, Decision] | None:
+    """A reduction that writes what its initial value would have been combined with; None if it is not that."""
+    if not holds_identity(initial, nest):
+        return None
+    found = list(overwriting(nest, chip))
+    if best(found) is None:
+        return None
+    return _decided(nest, found)
+
+
+def _decided(nest: Nest, found: Iterable[Candidate | Rejection]) -> tuple[Any, Decision]:
+    listed = list(found)
+    chosen = best(listed)
+    rejections = tuple(one for one in listed if isinstance(one, Rejection))
+    if chosen is None:
+        raise NotEmittable.of(str(nest), (f"{r.instruction}: {r.reason}" for r in rejections))
+    candidates = tuple(one for one in listed if isinstance(one, Candidate))
+    return chosen.build(), Decision(str(nest), candidates, rejections, chosen)

@@ -1,0 +1,90 @@
+"""Nests with their loops cut anew, so that more of them can become dimensions of an instruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from compiler.emission.dims import EXTENT_LIMIT
+from compiler.emission.nest import Nest, make_nest, tirx_substitute
+
+# A loop too long for a dimension is cut into pieces of this many iterations: whole blocks of every type.
+_PIECE = 32768
+
+
+def split_long_loops(nest: Nest) -> Nest:
+    """The nest with every loop that is longer than a dimension may be in two: pieces, and what is in a piece."""
+    long = [loop for loop in nest.loops if loop.bound > EXTENT_LIMIT]
+    for loop in long:
+        piece = _piece(loop.extent)
+        nest = split(nest, loop.var, piece)
+    return nest
+
+
+def _piece(extent: Any) -> int:
+    """Iterations of a piece: a divisor of the extent if a large one exists, so that no piece is shorter."""
+    if isinstance(extent, int):
+        for count in range(-(-extent // EXTENT_LIMIT), 64):
+            if extent % count == 0:
+                return extent // count
+    return _PIECE
+
+
+def divided(nest: Nest) -> Nest | None:
+    """The nest with loops cut where indices divide them (``i // 4``, ``i % 4``), or None if none is."""
+    changed = False
+    for loop in nest.loops:
+        divisor = _divisor(nest, loop.var)
+        if divisor > 1 and isinstance(loop.extent, int) and loop.extent % divisor == 0 and loop.extent > divisor:
+            nest = split(nest, loop.var, divisor)
+            changed = True
+    return nest if changed else None
+
+
+def _divisor(nest: Nest, var: Any) -> int:
+    """The constant by which an index divides a loop's variable alone; 0 if there is none or several differ."""
+    found: set[int] = set()
+
+    def visit(node: Any) -> None:
+        if isinstance(node.b, tirx.IntImm) and _is_of(node.a, var):
+            found.add(int(node.b.value))
+
+    tvm_ffi.structural_walk(nest.store, ((tirx.FloorDiv, tirx.FloorMod), visit))
+    return found.pop() if len(found) == 1 else 0
+
+
+def _is_of(expr: Any, var: Any) -> bool:
+    if isinstance(expr, ir.Var):
+        return bool(expr.same_as(var))
+    return False
+
+
+def split(nest: Nest, var: Any, factor: int) -> Nest:
+    """The nest with a loop in two: the inner one of at most ``factor`` iterations."""
+    loops: list[tuple[Any, Any]] = []
+    store = nest.store
+    for loop in nest.loops:
+        if not loop.var.same_as(var):
+            loops.append((loop.var, loop.extent))
+            continue
+        outer, inner = ir.Var(f"{var.name}_o", var.ty), ir.Var(f"{var.name}_i", var.ty)
+        extent = tirx.IntImm("int32", loop.extent) if isinstance(loop.extent, int) else loop.extent
+        whole = isinstance(loop.extent, int) and loop.extent % factor == 0
+        pieces = tirx.floordiv(extent + (factor - 1), tirx.IntImm("int32", factor))
+        left = tirx.IntImm("int32", factor) if whole else tirx.min(factor, extent - outer * factor)
+        loops += [(outer, pieces), (inner, left)]
+        store = tirx_substitute(store, {var: outer * factor + inner})
+    made = make_nest(loops, store, nest.surroundings, nest.pragmas)
+    return Nest(made.loops, _simplified(made.store, nest), nest.surroundings, nest.pragmas)
+
+
+def _simplified(store: Any, nest: Nest) -> Any:
+    simplify = nest.surroundings.simplify
+
+    def load(access: Any) -> Any:
+        return tirx.BufferLoad(access.source, [simplify(index) for index in access.indices])
+
+    value = tvm_ffi.structural_map(store.value, (ir.TensorLoad, load))
+    return tirx.BufferStore(store.buffer, value, [simplify(index) for index in store.indices])
