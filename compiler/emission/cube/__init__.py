@@ -3,6 +3,6 @@
 TIR knows these buffers by logical indices; where an element lies follows from the scope (:mod:`.places`).
 """
 
-from compiler.emission.cube import operands, products, results, windows
+from compiler.emission.cube import operands, products, results, weights, windows
 
-__all__ = ["operands", "products", "results", "windows"]
+__all__ = ["operands", "products", "results", "weights", "windows"]

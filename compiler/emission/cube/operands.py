@@ -7,36 +7,31 @@ from typing import Any
 
 from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
     UNIT,
     Index,
     bound,
-    cycles,
     extent,
     is_simple,
     is_zero,
     l1_offset,
     l1_pitch,
+    mark_of,
     matrix_indices,
     single_loop,
+    start_of,
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES
 from compiler.target import Chip
-
-MARK = "pragma_tw_cube"
-
-
-def is_matrix(nest: Nest) -> bool:
-    """Whether a nest's L1 buffer holds matrices, and not a feature map or packed weights."""
-    return str(getattr(nest.pragmas.get(MARK), "value", nest.pragmas.get(MARK, "operand"))) == "operand"
 
 
 @recogniser
 def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``l1[row, column] = far[...]``: a block of DDR into nz layout."""
     target = nest.target
-    if target.memory != "l1" or nest.value.op != "load" or not is_matrix(nest):
+    if target.memory != "l1" or nest.value.op != "load" or mark_of(nest) != "operand":
         return
     source: Access = nest.value.value
     if source.memory != "ddr":
@@ -63,27 +58,24 @@ def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
             yield Rejection(mnemonic, f"elements are {column_stride} apart along a row, {row_stride} along a column")
             continue
         shape = (extent(rows), extent(columns))
-        price = cycles(chip, mnemonic, ("ddr", target.dtype), [0, 0, bound(rows), bound(columns), stride or 0, pitch])
-        if price is None:
-            yield Rejection(mnemonic, "the chip has no path from DDR to L1")
+        values = (0, 0, bound(rows), bound(columns), stride or 0, pitch)
+        price = instruction_cycles(mnemonic, ("ddr", target.dtype), values, chip)
+        if isinstance(price, str):
+            yield Rejection(mnemonic, price)
             continue
 
         def build(mnemonic: str = mnemonic, shape: tuple[Any, Any] = shape, stride: Any = stride) -> Any:
-            slots = [address_at(target.buffer, offset), address(source.buffer, _start(source, nest)), *shape]
+            slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source)), *shape]
             return guarded(nest.loops, instruction(mnemonic, ("ddr", target.dtype), [*slots, stride, pitch]))
 
         yield Candidate(f"{mnemonic}.ddr.{target.dtype}", price, 1, build, kind="copy")
-
-
-def _start(access: Access, nest: Nest) -> tuple[Any, ...]:
-    return access.at({loop.var: 0 * loop.var for loop in nest.loops})
 
 
 @recogniser
 def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``l0a[m, k] = l1[m, k]`` or ``l1[k, m]``, and the same for L0B."""
     target = nest.target
-    if target.memory not in ("l0a", "l0b") or nest.value.op != "load" or not is_matrix(nest):
+    if target.memory not in ("l0a", "l0b") or nest.value.op != "load" or mark_of(nest) != "operand":
         return
     source: Access = nest.value.value
     if source.memory != "l1":
@@ -107,9 +99,9 @@ def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     mnemonic += "t" if transposed else ""
     pitch = l1_pitch(source.buffer)
-    price = cycles(chip, mnemonic, (target.dtype,), [0, 0, bound(wanted[0]), bound(wanted[1]), pitch])
-    if price is None:
-        yield Rejection(mnemonic, "the chip has no path from L1 to the cube")
+    price = instruction_cycles(mnemonic, (target.dtype,), (0, 0, bound(wanted[0]), bound(wanted[1]), pitch), chip)
+    if isinstance(price, str):
+        yield Rejection(mnemonic, price)
         return
 
     def build() -> Any:

@@ -15,15 +15,13 @@ from typing import Any
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 
-from compiler.emission.nest import Access, Loop
+from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
-from compiler.isa.model import Instr, bind
-from compiler.isa.table import by_mnemonic
 from compiler.isa.timing import ceil_div
-from compiler.target import Chip
 
 FRACTAL_ROW_BYTES = 32
+MARK = "pragma_tw_cube"
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ def l1_matrix_bytes(buffer: Any, dtype: str) -> int:
 
 
 def l1_offset(access: Access) -> Any | None:
-    """The byte at which the matrix block of an access begins in L1, or None where it is not the start of fractal rows."""
+    """The byte at which the block of an access begins in L1, or None where that is not the start of fractal rows."""
     row, column, leading = matrix_indices(access)
     if row is None or column is None:
         return None
@@ -151,11 +149,28 @@ def l0_bytes(scope: str, rows: int, columns: int, dtype: str) -> int:
     return ceil_to(rows, k0) * ceil_to(columns, FRACTAL) * size
 
 
-def cycles(chip: Chip, mnemonic: str, mods: Sequence[str], values: Sequence[int]) -> int | None:
-    """What the instruction takes at these sizes, by its own row; None where one of its rules forbids it on the chip."""
-    row = by_mnemonic()[mnemonic]
-    instr = Instr(row, tuple(mods), tuple(values))
-    args = bind(instr, tuple(values), chip)
-    if not all(rule(args) for rule in row.rules):
-        return None
-    return row.timing(args).cycles if row.timing else 0
+def even_step(access: Access, loops: Sequence[Loop]) -> int | None:
+    """Elements between consecutive iterations of all loops, counted through as one; zero for none, None if uneven."""
+    step, span = 0, None
+    for loop in reversed(loops):
+        own = access.coefficient(loop)
+        if own is None or (span is not None and own != span):
+            return None
+        step = step or own
+        if loop is not loops[0]:
+            if loop.is_dynamic:
+                return None
+            span = own * loop.bound
+    return step
+
+
+def start_of(access: Access) -> tuple[Any, ...]:
+    """The indices of the first iteration."""
+    zero = tirx.IntImm("int32", 0)
+    return access.at({loop.var: zero for loop in access.loops}) if access.loops else access.indices
+
+
+def mark_of(nest: Nest) -> str:
+    """What a template says a nest is."""
+    mark = nest.pragmas.get(MARK, "")
+    return str(getattr(mark, "value", mark))

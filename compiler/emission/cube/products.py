@@ -7,7 +7,8 @@ from typing import Any
 
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
-from compiler.emission.cube.places import cycles, is_zero, product_of
+from compiler.emission.costs import instruction_cycles
+from compiler.emission.cube.places import is_zero, product_of
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import CUBE_TYPES
@@ -68,8 +69,11 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
         slots = [address_at(access.buffer, 0) for access in (nest.target, a, b)]
         return guarded(nest.loops, instruction("madacc", (a.dtype,), [*slots, *extents]))
 
-    price = cycles(chip, "madacc", (a.dtype,), [0, 0, 0, *bounds])
-    yield Candidate(f"madacc.{a.dtype}", price or 0, 1, build, kind="cube")
+    price = instruction_cycles("madacc", (a.dtype,), (0, 0, 0, *bounds), chip)
+    if isinstance(price, str):
+        yield Rejection("madacc", price)
+    else:
+        yield Candidate(f"madacc.{a.dtype}", price, 1, build, kind="cube")
 
 
 @recogniser
@@ -92,5 +96,8 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
         return guarded(nest.loops, instruction("mfill", (nest.target.dtype,), slots))
 
     sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
-    price = cycles(chip, "mfill", (nest.target.dtype,), [0, *sizes, 0])
-    yield Candidate(f"mfill.{nest.target.dtype}", price or 0, 1, build, kind="cube")
+    price = instruction_cycles("mfill", (nest.target.dtype,), (0, *sizes, 0), chip)
+    if isinstance(price, str):
+        yield Rejection("mfill", price)
+    else:
+        yield Candidate(f"mfill.{nest.target.dtype}", price, 1, build, kind="cube")

@@ -7,7 +7,8 @@ from typing import Any
 
 from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
-from compiler.emission.cube.places import cycles, is_zero, product_of, rounded_up
+from compiler.emission.costs import instruction_cycles
+from compiler.emission.cube.places import even_step, is_zero, product_of, rounded_up, start_of
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.layout import FRACTAL
@@ -31,21 +32,28 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection("fix", "the result does not begin where its buffer does")
         return
     rows, columns = _rows_and_columns(nest, source)
-    stride = _row_stride(target, rows)
+    stride = even_step(target, rows)
     if stride is None or any(target.coefficient(loop) != 1 for loop in columns):
         yield Rejection("fix", "the rows of the result do not lie evenly, or its columns side by side")
         return
     m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
     mods = (target.memory, "nd", target.dtype, source.dtype, activation)
     sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
-    price = cycles(chip, "fix", mods, [0, 0, *sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1])])
-    if price is None:
-        yield Rejection("fix", f"the chip has no path from L0C to {target.memory}")
+    values = (0, 0, *sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1]))
+    price = instruction_cycles("fix", mods, values, chip)
+    if isinstance(price, str):
+        yield Rejection("fix", price)
         return
 
     def build() -> Any:
-        start = address(target.buffer, target.at({loop.var: 0 * loop.var for loop in nest.loops}))
-        slots = [start, address_at(source.buffer, 0), m, n, rounded_up(m, FRACTAL), max(stride, 1)]
+        slots = [
+            address(target.buffer, start_of(target)),
+            address_at(source.buffer, 0),
+            m,
+            n,
+            rounded_up(m, FRACTAL),
+            max(stride, 1),
+        ]
         return guarded(nest.loops, instruction("fix", mods, slots))
 
     yield Candidate("fix." + ".".join(mods), price, 1, build, kind="cube")
@@ -69,18 +77,3 @@ def _rows_and_columns(nest: Nest, source: Access) -> tuple[list[Loop], list[Loop
     """A result's last axis is its columns; all before them are rows."""
     columns = [loop for loop in nest.loops if source.coefficient(loop) == 1 and source.shape[-1] > 1]
     return [loop for loop in nest.loops if loop not in columns], columns
-
-
-def _row_stride(target: Access, rows: list[Loop]) -> int | None:
-    """Elements between consecutive rows of the target where rows are counted through; zero where there is one."""
-    stride, span = 0, None
-    for loop in reversed(rows):
-        step = target.coefficient(loop)
-        if step is None or (span is not None and step != span):
-            return None
-        stride = stride or step
-        if loop is not rows[0]:
-            if loop.is_dynamic:
-                return None
-            span = step * loop.bound
-    return stride

@@ -1,1 +1,361 @@
-"""Convolution windows on their way to L0A."""
+"""Convolution windows on their way to L0A: a feature map comes to L1 by ``ldc1``, its windows to L0A by ``img2col``.
+
+L1 holds ``[c1][h][w][c0]``; its rows lie as far apart as the map that was loaded is wide. The nest of the windows is
+``l0a[.., ho, wo, kd, c1, kh, kw, c0] = if_then_else(inside, l1[.., c, row, column], 0)`` where
+
+    row = ho * stride + kh * dilation + e      inside where  low <= ho * stride + kh * dilation < high
+
+and the same for columns. Rows from ``low`` up to ``high`` are the image; what is above and below is the padding that
+the instruction is told of. A nest may hold a part of the kernel: a part of its rows is a smaller kernel, a part of its
+columns is a range of the instruction's k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.sym import detect_linear_equation
+
+from compiler.emission.calls import address, address_at, guarded, instruction, number
+from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.costs import instruction_cycles
+from compiler.emission.cube.places import (
+    FRACTAL_ROW_BYTES,
+    bound,
+    constant,
+    extent,
+    index_of,
+    is_zero,
+    mark_of,
+    product_of,
+    rounded_up,
+    single_loop,
+    start_of,
+)
+from compiler.emission.nest import Access, Loop, Nest
+from compiler.isa.dtypes import CUBE_TYPES, DTYPES
+from compiler.isa.layout import FRACTAL
+from compiler.target import Chip
+
+# Axes of the windows' matrix, from the end.
+HO, WO, C1, KH, KW, C0 = -7, -6, -4, -3, -2, -1
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Which axes of a feature map are channels, rows and columns; ``row`` is None where a map has one row."""
+
+    channel: int
+    row: int | None
+    column: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What a template says of the windows: axes of the map, and the kernel in rows and columns.
+
+    ``whole_rows`` says that all output columns stand in one tile.
+    """
+
+    axes: Axes
+    kernel_columns: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pad_left: int
+    whole_rows: bool
+
+    def __str__(self) -> str:
+        row = -1 if self.axes.row is None else self.axes.row
+        numbers = (self.axes.channel, row, self.axes.column, self.kernel_columns, *self.strides, *self.dilations)
+        return "windows " + " ".join(str(int(n)) for n in (*numbers, self.pad_left, self.whole_rows))
+
+    @staticmethod
+    def of(mark: str) -> Windows | None:
+        name, *numbers = mark.split()
+        if name != "windows":
+            return None
+        channel, row, column, kernel, stride_h, stride_w, dilation_h, dilation_w, pad, whole = map(int, numbers)
+        axes = Axes(channel, None if row < 0 else row, column)
+        return Windows(axes, kernel, (stride_h, stride_w), (dilation_h, dilation_w), pad, bool(whole))
+
+
+def map_mark(axes: Axes) -> str:
+    return f"map {axes.channel} {-1 if axes.row is None else axes.row} {axes.column}"
+
+
+def map_axes(mark: str) -> Axes | None:
+    name, *numbers = mark.split()
+    if name != "map":
+        return None
+    channel, row, column = map(int, numbers)
+    return Axes(channel, None if row < 0 else row, column)
+
+
+def c1_stride(access: Access, axes: Axes) -> int:
+    """Elements between channel blocks in L1: as many as a block takes at most."""
+    rows = 1 if axes.row is None else access.shape[axes.row]
+    return rows * access.shape[axes.column] * DTYPES[access.dtype].fractal_k
+
+
+def map_bytes(shape: tuple[int, ...], axes: Axes, dtype: str) -> int:
+    """What a feature map takes in L1."""
+    k0 = DTYPES[dtype].fractal_k
+    rows = 1 if axes.row is None else shape[axes.row]
+    return -(-shape[axes.channel] // k0) * rows * shape[axes.column] * FRACTAL_ROW_BYTES
+
+
+@recogniser
+def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l1[c, h, w] = far[...]``."""
+    axes = map_axes(mark_of(nest)) if nest.target.memory == "l1" and nest.value.op == "load" else None
+    if axes is None:
+        return
+    target, source = nest.target, nest.value.value
+    if target.dtype != source.dtype or target.dtype not in CUBE_TYPES or source.memory != "ddr":
+        yield Rejection("ldc1", f"{source.dtype} in {source.memory} and {target.dtype} in L1")
+        return
+    indices = [index_of(target, axis) if axis is not None else None for axis in (axes.channel, axes.row, axes.column)]
+    loops = [single_loop(index) for index in indices]
+    if {loop for loop in loops if loop} != set(nest.loops) or not source.is_affine:
+        yield Rejection("ldc1", "a loop moves along neither channels, rows nor columns")
+        return
+    strides = [0 if loop is None else source.coefficient(loop) for loop in loops]
+    stride = c1_stride(target, axes)
+    sizes = [bound(loop) for loop in loops]
+    mods = ("ddr", target.dtype)
+    price = instruction_cycles("ldc1", mods, (0, 0, *(s or 0 for s in strides), *sizes, stride), chip)
+    if isinstance(price, str):
+        yield Rejection("ldc1", price)
+        return
+    bases = [0 if index is None else index.base for index in indices]
+
+    def build() -> Any:
+        offset = (bases[1] * extent(loops[2]) + bases[2]) * FRACTAL_ROW_BYTES
+        offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
+        slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source)), *strides]
+        slots += [extent(loop) for loop in loops]
+        return guarded(nest.loops, instruction("ldc1", mods, [*slots, stride]))
+
+    yield Candidate("ldc1." + ".".join(mods), price, 1, build, kind="copy")
+
+
+def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
+    dtype = DTYPES[access.dtype]
+    block = channel // dtype.fractal_k if isinstance(channel, int) else tirx.floordiv(channel, dtype.fractal_k)
+    return block * (c1_stride(access, axes) * dtype.itemsize)
+
+
+def _simple(nest: Nest, expr: Any) -> Any:
+    simple = nest.surroundings.simplify(expr)
+    known = constant(simple)
+    return simple if known is None else known
+
+
+# ---- windows -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Band:
+    """Along rows or columns: how output positions and kernel elements count through the map, and where the image is."""
+
+    output: Loop | None
+    kernel: Loop | None
+    stride: int
+    dilation: int
+    first: Any  # index in L1 of the first window's first element
+    lows: list[Any] = field(default_factory=list)
+    highs: list[Any] = field(default_factory=list)
+
+    @property
+    def span(self) -> Any:
+        """Elements from the first window's first to the last window's last."""
+        return (extent(self.output) - 1) * self.stride + (extent(self.kernel) - 1) * self.dilation + 1
+
+    def take(self, loops: tuple[Loop, ...], factors: tuple[int, ...], rest: Any) -> bool:
+        """Note the condition ``sum of factor * loop + rest >= 0`` if it is one of this band."""
+        scales = set()
+        for loop, factor in zip(loops, factors, strict=True):
+            step = self.stride if loop is self.output else self.dilation if loop is self.kernel else 0
+            if step == 0 or step % factor:
+                return False
+            scales.add(step // factor)
+        if len(scales) != 1:
+            return False
+        scale = scales.pop()
+        if scale > 0:
+            self.lows.append(rest * -scale)
+        else:
+            self.highs.append(rest * -scale + 1)
+        return True
+
+    def before(self) -> Any:
+        """Elements of padding before the image."""
+        least: Any = 0
+        for low in self.lows:
+            least = tirx.max(number(least), low)
+        return least
+
+    def inside(self) -> Any:
+        """Elements of the image that the windows touch."""
+        end = self.span
+        for high in self.highs:
+            end = tirx.min(number(end), high)
+        return end - self.before()
+
+
+@recogniser
+def windows_to_l0a(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """The windows of a tile, zeros where they stand over the edge."""
+    said = Windows.of(mark_of(nest)) if nest.target.memory == "l0a" and mark_of(nest) else None
+    if said is None:
+        return
+    found = _Read.of(nest, said)
+    if isinstance(found, str):
+        yield Rejection("img2col", found)
+        return
+    price = instruction_cycles("img2col", (nest.target.dtype,), found.at_most(), chip)
+    if isinstance(price, str):
+        yield Rejection("img2col", price)
+        return
+    yield Candidate(f"img2col.{nest.target.dtype}", price, 1, found.build, kind="copy")
+
+
+@dataclass
+class _Read:
+    """The nest of the windows, understood."""
+
+    nest: Nest
+    said: Windows
+    source: Access
+    rows: Band
+    columns: Band
+    c1: Loop | None
+    c0: Loop | None
+    channel: Any
+    outside: list[Any]  # conditions that no loop decides
+
+    @staticmethod
+    def of(nest: Nest, said: Windows) -> _Read | str:
+        target = nest.target
+        loops = {}
+        for name, axis in (("ho", HO), ("wo", WO), ("c1", C1), ("kh", KH), ("kw", KW), ("c0", C0)):
+            index = index_of(target, axis)
+            if index is None or len(index.terms) > 1:
+                return "the windows' matrix is not written element by element"
+            loops[name] = single_loop(index)
+        if {loop for loop in loops.values() if loop} != set(nest.loops) or not is_zero(target.base):
+            return "a loop moves along no axis of the windows' matrix"
+        if len(nest.sources) != 1 or nest.sources[0].memory != "l1":
+            return "windows come from L1"
+        source, axes = nest.sources[0], said.axes
+        read = [index_of(source, axis) if axis is not None else None for axis in (axes.channel, axes.row, axes.column)]
+        if read[0] is None or read[2] is None or (axes.row is not None and read[1] is None):
+            return "rows and columns of the map do not move evenly with the windows"
+        rows = Band(loops["ho"], loops["kh"], said.strides[0], said.dilations[0], read[1].base if read[1] else 0)
+        columns = Band(loops["wo"], loops["kw"], said.strides[1], said.dilations[1], read[2].base)
+        self = _Read(nest, said, source, rows, columns, loops["c1"], loops["c0"], read[0].base, [])
+        problem = self._conditions()
+        return problem or self
+
+    def _conditions(self) -> str:
+        value = self.nest.store.value
+        if type(value).__name__ != "Call":
+            return ""
+        variables = [loop.var for loop in self.nest.loops]
+        for part in _conjuncts(value.args[0]):
+            distance = _distance(part)
+            if distance is None:
+                return f"{part} is no bound"
+            linear = detect_linear_equation(self.nest.surroundings.simplify(distance), variables)
+            if len(linear) != len(variables) + 1:
+                return f"{part} is not affine"
+            moving = [
+                (loop, constant(f)) for loop, f in zip(self.nest.loops, linear[:-1], strict=True) if not is_zero(f)
+            ]
+            if not moving:
+                self.outside.append(part)
+                continue
+            loops, factors = tuple(loop for loop, _ in moving), tuple(factor or 0 for _, factor in moving)
+            if set(loops) <= {self.c1, self.c0}:
+                continue  # ldc1 left zeros behind the last channel
+            if not any(band.take(loops, factors, linear[-1]) for band in (self.rows, self.columns)):
+                return f"{part} bounds neither rows nor columns"
+        return ""
+
+    def at_most(self) -> tuple[int, ...]:
+        """Operands for the cost: the greatest tile, inside the image."""
+        said, k0 = self.said, DTYPES[self.nest.target.dtype].fractal_k
+        m = bound(self.rows.output) * bound(self.columns.output)
+        kernel = (bound(self.rows.kernel), bound(self.columns.kernel))
+        k = bound(self.c1) * kernel[0] * kernel[1] * k0
+        height = (bound(self.rows.output) - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
+        width = (bound(self.columns.output) - 1) * said.strides[1] + (kernel[1] - 1) * said.dilations[1] + 1
+        stride = c1_stride(self.source, said.axes)
+        return (0, 0, m, k, 0, 0, height, width, stride, *kernel, *said.strides, *said.dilations, 0, 0, 0, 0)
+
+    def build(self) -> Any:
+        nest, said, rows, columns = self.nest, self.said, self.rows, self.columns
+        dtype = DTYPES[nest.target.dtype]
+        m = product_of([extent(rows.output), extent(columns.output)])
+        kernel_rows, kernel_columns = extent(rows.kernel), extent(columns.kernel)
+        k = product_of([extent(self.c1), kernel_rows, kernel_columns, dtype.fractal_k])
+        top, height = rows.before(), rows.inside()
+        bottom = rows.span - top - height
+        first_row = rows.first + top
+        if said.whole_rows:
+            width = self.source.shape[said.axes.column]
+            left, first_column = max(said.pad_left, 0), 0
+            span = (extent(columns.output) - 1) * said.strides[1] + (said.kernel_columns - 1) * said.dilations[1] + 1
+            right = max(span - width - left, 0)
+            k_start = tirx.floordiv(columns.first + left, said.dilations[1]) * dtype.fractal_k
+            kernel_columns = said.kernel_columns
+        else:
+            left, width = columns.before(), columns.inside()
+            right = columns.span - left - width
+            first_column, k_start = columns.first + left, 0
+        offset = (first_row * width + first_column) * FRACTAL_ROW_BYTES
+        offset = offset + _block_offset(self.source, said.axes, self.channel)
+        slots = [address_at(nest.target.buffer, 0), address_at(self.source.buffer, _simple(nest, number(offset)))]
+        numbers = [m, k, 0, k_start, height, width, c1_stride(self.source, said.axes), kernel_rows, kernel_columns]
+        numbers += [*said.strides, *said.dilations, top, left, bottom, right]
+        load = instruction("img2col", (dtype.name,), [*slots, *(_simple(nest, number(value)) for value in numbers)])
+        return guarded(nest.loops, self._or_zeros(load, m, k, height, width))
+
+    def _or_zeros(self, load: Any, m: Any, k: Any, height: Any, width: Any) -> Any:
+        """Zeros where no element of any window lies in the image."""
+        conditions = list(self.outside)
+        for size in (height, width):
+            simple = self.nest.surroundings.simplify(number(size))
+            if self.nest.surroundings.bounds(simple)[0] < 1:
+                conditions.append(simple > 0)
+        if not conditions:
+            return load
+        together = conditions[0]
+        for condition in conditions[1:]:
+            together = tirx.And(together, condition)
+        target = self.nest.target
+        count = product_of([rounded_up(m, FRACTAL), k])
+        zeros = instruction("filll0a", (target.dtype,), [address_at(target.buffer, 0), count, 0.0])
+        return tirx.IfThenElse(together, load, zeros)
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _distance(condition: Any) -> Any | None:
+    """An expression that is not negative where the condition holds."""
+    if isinstance(condition, tirx.LT):
+        return condition.b - condition.a - 1
+    if isinstance(condition, tirx.LE):
+        return condition.b - condition.a
+    if isinstance(condition, tirx.GT):
+        return condition.a - condition.b - 1
+    if isinstance(condition, tirx.GE):
+        return condition.a - condition.b
+    return None
