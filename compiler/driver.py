@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
 from compiler.codegen.link import GraphBuffer, PlacedKernel, link
@@ -114,8 +115,7 @@ class _Buffers:
         return value
 
     def _viewed(self, module: Any, call: graph.Call) -> Any | None:
-        attributes = module[call.callee].attrs
-        if attributes is not None and attributes.get("tw.schedule") == VIEW and len(call.arguments) == 1:
+        if graph.attribute(module[call.callee], "tw.schedule") == VIEW and len(call.arguments) == 1:
             return call.arguments[0]
         return None
 
@@ -166,7 +166,7 @@ class _Kernels:
         self.module, self.chip, self.options, self.observer = module, chip, options, observer
         self.nodes, self.buffers = nodes, buffers
         self.roads: list[Road] = []
-        self._compiled: dict[str, Kernel | NoRoadLeft] = {}
+        self._compiled: dict[Any, Kernel | NoRoadLeft] = {}
 
     def compile_all(self) -> tuple[list[Step], list[Road]]:
         steps: list[Step] = []
@@ -183,7 +183,7 @@ class _Kernels:
     def _steps(self, call: graph.Call) -> list[Step]:
         callee = self.module[call.callee]
         arguments = self.buffers.arguments(call)
-        if "tw.group" not in (callee.attrs or {}):
+        if graph.attribute(callee, "tw.group") is None:
             return [self._step(callee, "movement", arguments, (call.name,))]
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
         try:
@@ -213,7 +213,7 @@ class _Kernels:
         return Step(members[-1], arguments, nodes, kernel)
 
     def _kernel(self, func: Any, schedule: str, name: str) -> Kernel:
-        key = f"{schedule}:{structural_key(func)}"
+        key = (schedule, structural_key(func))
         if key not in self._compiled:
             try:
                 self._compiled[key] = compile_kernel(func, schedule, self.chip, self.observer, name)
@@ -226,12 +226,12 @@ class _Kernels:
         return found
 
 
-def structural_key(func: Any) -> str:
+def structural_key(func: Any) -> StructuralKey:
     """Equal for kernels that are the same but for names."""
-    from tvm import ir
-
-    plain = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
-    return f"{ir.structural_hash(plain, map_free_vars=True):x}"
+    attributes = [name for name in (func.attrs.keys() if func.attrs else ()) if name == "global_symbol" or name.startswith("tw.")]
+    for name in attributes:
+        func = func.without_attr(name)
+    return StructuralKey(func)
 
 
 # ---- linking -----------------------------------------------------------------------------------------------------

@@ -100,3 +100,9 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 def dtype_of(value: Any) -> str:
     return str(value.ty.dtype)
+
+
+def attribute(function: Any, name: str, default: Any = None) -> Any:
+    """An attribute of a function, or the default where it has none of that name."""
+    attributes = function.attrs
+    return attributes[name] if attributes is not None and name in attributes.keys() else default  # noqa: SIM118

@@ -7,6 +7,7 @@ then a simpler schedule, and where none of them fits the group is taken apart (t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from compiler import pipeline
@@ -14,19 +15,18 @@ from compiler.codegen.kernel import KernelCode, generate
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
 from compiler.errors import CapacityError, Problem
+from compiler.graph import attribute
 from compiler.target import Chip
-from compiler.tiling import attention, convolution, matmul, plain, vector
 from compiler.tiling.template import NoFeasibleTile, Template
 
-# The schedule template of each class of operators, the best first; all but the first are for kernels it cannot cut.
-TEMPLATES: dict[str, tuple[Template, ...]] = {
-    "matmul": (matmul.schedule,),
-    "convolution": (convolution.schedule,),
-    "attention": (attention.schedule,),
-    "library": (plain.schedule,),
-    "scatter": (vector.schedule, plain.schedule),
+# The modules of `compiler.tiling` that cut the kernels of a class, the best first.
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "matmul": ("matmul",),
+    "convolution": ("convolution",),
+    "attention": ("attention",),
+    "library": ("plain",),
 }
-VECTOR_TEMPLATES: tuple[Template, ...] = (vector.schedule, plain.schedule)
+VECTOR_TEMPLATES = ("vector", "plain")
 ATTEMPTS = 16
 
 
@@ -63,7 +63,8 @@ def compile_kernel(
 ) -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``."""
     roads: list[Road] = []
-    for template in TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+    for module in TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+        template: Template = import_module(f"compiler.tiling.{module}").schedule
         found = _by_template(func, template, chip, observer, name, roads)
         if found is not None:
             return found
@@ -82,7 +83,8 @@ def _by_template(
             return None
         try:
             lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, observer)
-            return Kernel(name, generate(lowered, chip, name), tiled.description, tuple(roads))
+            statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
+            return Kernel(name, generate(lowered, chip, name), tiled.description, tuple(roads), statistics)
         except MemoryOverflow as error:
             roads.append(Road(tiled.description, error.problems[0].message))
         except NotEmittable as error:

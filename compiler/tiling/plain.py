@@ -14,7 +14,7 @@ from compiler.tiling.vector import new_schedule, result_blocks, root_blocks
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Keep the kernel as it is; intermediate buffers go to UB where they fit at once, else they stay in DDR."""
     if attempt:
-        raise NoFeasibleTile(str(func.attrs.get("global_symbol", "kernel")), "the kernel as it is, on one core")
+        raise NoFeasibleTile("the kernel", "the kernel as it is, on one core")
     sch = new_schedule(func)
     results = {sch.get(block).name_hint for block in result_blocks(sch)}
     for block in root_blocks(sch):

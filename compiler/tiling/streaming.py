@@ -49,7 +49,7 @@ def schedule(func: Any, chip: Chip, budget: int) -> Tiled:
                 trips = prod(row.outer(shape[:kept])) if kept else 1
                 text = f"pieces of {piece} elements, {trips} rows of tiles on {min(trips, chip.cores)} cores"
                 return Tiled(scheduled, text)
-    raise NoFeasibleTile(str(func.attrs.get("global_symbol", "kernel")), f"pieces down to {PIECES[-1]} elements")
+    raise NoFeasibleTile("the kernel", f"pieces down to {PIECES[-1]} elements")
 
 
 def _apply(func: Any, row: Tile, kept: int, piece: int, cores: int) -> Any:

@@ -58,7 +58,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut a kernel of vector work into tiles."""
     budget = int(chip.memory.ub_bytes * FIRST_SHARE * NEXT_SHARE**attempt)
     if attempt >= ATTEMPTS or budget < chip.block_bytes:
-        raise NoFeasibleTile(func.attrs.get("global_symbol", "kernel"), f"tiles down to {budget} bytes of UB")
+        raise NoFeasibleTile("the kernel", f"tiles down to {budget} bytes of UB")
     plan = _Plan(func)
     tile = plan.best_tile(chip, budget)
     if tile is None:

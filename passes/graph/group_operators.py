@@ -130,7 +130,7 @@ def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
         for index, group in enumerate(groups)
     ]
     made: dict[Any, Any] = {}
-    with builder.function("main", list(body.params), attrs=dict(module["main"].attrs or {})):
+    with builder.function("main", list(body.params), attrs=dict(module["main"].attrs.items())):
         with builder.dataflow():
             for group, name in zip(groups, names, strict=True):
                 last = group.calls[-1]
