@@ -136,9 +136,8 @@ class _Writer:
         made = self.code.lines[-1].result = self._begin(item.result)
         after = self._label()
         self._emit("beq", (item.guard, Operand(None)), (sources[0], None), target=after)
-        self.code.lines.append(
-            Line(item.row, item.mods, (item.address,), (sources[1],), made, text=self._text)
-        )
+        self.code.lines.append(Line(item.row, item.mods, (item.address,), (sources[1],), made, text=self._text))
+        self._used((sources[1],))
         for life in (made, *sources):
             if life is not None:
                 life.end = len(self.code.lines)

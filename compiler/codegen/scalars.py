@@ -47,6 +47,9 @@ _FLOAT_CALLS = {"sqrt": "fsqrt", "fabs": "fabs"}
 # The branch that is taken where a comparison does not hold.
 _INVERSE = {"eq": "bne", "ne": "beq", "lt": "bge", "le": "bgt"}
 
+# What may give more bits than its operands have, or passes on what does.
+_OVERFLOWING = frozenset({"sadd", "ssub", "smul", "smadd", "smsub", "sshl", "sdiv", "ssel"})
+
 AddressOf = Callable[[Address], Operand]
 
 
@@ -166,14 +169,10 @@ class Scalars:
         return self._cut(self.integer(expression), dtype_of(expression))
 
     def _cut(self, value: Linear, name: str) -> Linear:
-        if not self.wrapping or value.is_plain or name == "bool":
+        if not self.wrapping or name == "bool" or value.is_constant:
             return value
-        bits = DTYPES[name].itemsize * 8
-        operand = self.values.operand(value)
-        if name.startswith("u"):
-            return Linear.of(self.values.operation("sand", operand, Operand(None, (1 << bits) - 1)))
-        raised = self.values.operation("sshl", operand, Operand(None, 64 - bits))
-        return Linear.of(self.values.operation("ssar", raised, Operand(None, 64 - bits)))
+        overflows = not value.is_plain or any(node.operation in _OVERFLOWING for node in value.terms)
+        return self._narrowed(value, name) if overflows else value
 
     def _exact_operand(self, expression: Any) -> Operand:
         return self.values.operand(self._exact(expression))
