@@ -152,7 +152,8 @@ def convolution(
 
     def channel_first(n: Any, o: Any, *place: Any) -> Any:
         position = (0,) * missing + place
-        return rounded[(n, tirx.floordiv(o, per_group), *position, tirx.floormod(o, per_group))]
+        g, own = (0, o) if group == 1 else (tirx.floordiv(o, per_group), tirx.floormod(o, per_group))
+        return rounded[(n, g, *position, own)]
 
     return te.compute((shape_of(x)[0], group * per_group, *windows.outputs), channel_first, "channels_first")
 

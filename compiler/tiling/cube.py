@@ -26,13 +26,13 @@ from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 
 L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
-PRODUCTS = ("matmul", "product")  # values of "tw.role"
+PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
 CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a loop of the master is cut: m, n and batch loops into cores x trips x inner, k loops into chunks x steps x inner.
+    """How a loop of the master is cut: into cores x trips x inner, a loop over k into chunks x steps x inner.
 
     The first number follows from the extent.
     """
@@ -172,14 +172,16 @@ def path(chip: Chip, source: str, target: str) -> bool:
 # ---- operands ----------------------------------------------------------------------------------------------------
 
 
-def bring_operand(sch: Any, master: Any, index: int, scope: str, at_chunk: Any, at_step: Any) -> tuple[Any, Any]:
+def bring_operand(
+    sch: Any, master: Any, index: int, scope: str, at_chunk: Any, at_step: Any, what: str = "operand"
+) -> tuple[Any, Any]:
     """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``."""
     far = sch.cache_read(master, index, L1)
     near = sch.cache_read(master, index, scope)
     sch.compute_at(near, at_step, preserve_unit_loops=True)
     sch.compute_at(far, at_chunk, preserve_unit_loops=True)
-    mark(sch, near, at_step, "operand")
-    mark(sch, far, at_chunk, "operand")
+    mark(sch, near, at_step, what)
+    mark(sch, far, at_chunk, what)
     return far, near
 
 
