@@ -228,7 +228,9 @@ class _Kernels:
 
 def structural_key(func: Any) -> StructuralKey:
     """Equal for kernels that are the same but for names."""
-    attributes = [name for name in (func.attrs.keys() if func.attrs else ()) if name == "global_symbol" or name.startswith("tw.")]
+    attributes = [
+        name for name in (func.attrs.keys() if func.attrs else ()) if name == "global_symbol" or name.startswith("tw.")
+    ]
     for name in attributes:
         func = func.without_attr(name)
     return StructuralKey(func)

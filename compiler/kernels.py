@@ -58,9 +58,7 @@ class Kernel:
     statistics: dict[str, int] = field(default_factory=dict)
 
 
-def compile_kernel(
-    func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel"
-) -> Kernel:
+def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel") -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``."""
     roads: list[Road] = []
     for module in TEMPLATES.get(schedule, VECTOR_TEMPLATES):

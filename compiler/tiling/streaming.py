@@ -137,5 +137,3 @@ def _kept_axes(sch: Any, out: Any) -> int:
 
     structural_walk(block.body, (ir.TensorLoad, visit))
     return last
-
-

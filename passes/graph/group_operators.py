@@ -33,7 +33,8 @@ class GroupOperators(Pass):
     (1) nothing else reads that input, so that it need not leave the chip,
     (2) it has as many elements as that group's result, so that both are tiled alike, and
     (3) the group stays within ``operators`` operators and ``inputs`` inputs, which bounds what a tile holds.
-    A reduction joins the elementwise group that makes its input likewise. By (1) no value leaves a group and comes
+    A reduction joins the elementwise group that makes its input likewise. A product, the softmax of its rows and the
+    product of that with something become one group, so that scores never leave the core. By (1) no value leaves a group and comes
     back, so the groups are in an order without cycles.
     """
 
@@ -75,8 +76,35 @@ class _Grouping:
             self.group_of[call.var] = host
             if schedule != FOLLOWER:
                 host.schedule = schedule
-        unique = {id(group): group for group in self.group_of.values()}
-        return sorted(unique.values(), key=lambda group: self.position[group.calls[-1].var])
+        for group in self._unique():
+            if group.schedule == "matmul":
+                self._make_attention(group)
+        return sorted(self._unique(), key=lambda group: self.position[group.calls[-1].var])
+
+    def _unique(self) -> list[_Group]:
+        return list({id(group): group for group in self.group_of.values()}.values())
+
+    def _make_attention(self, values: _Group) -> None:
+        """Merge scores, their softmax and the product with the values, where nothing else reads what is between."""
+        rows = self._only_reader(values, values.calls[0].arguments[:1], "softmax")
+        scores = rows and self._only_reader(rows, [a for call in rows.calls for a in call.arguments], "matmul")
+        if not rows or not scores:
+            return
+        values.calls[:] = sorted((*scores.calls, *rows.calls, *values.calls), key=lambda call: self.position[call.var])
+        values.schedule = "attention"
+        for call in values.calls:
+            self.group_of[call.var] = values
+
+    def _only_reader(self, reader: _Group, arguments: Iterable[Any], schedule: str) -> _Group | None:
+        """The group of class ``schedule`` whose result is among ``arguments`` and goes nowhere but to ``reader``."""
+        for argument in arguments:
+            group = self.group_of.get(argument)
+            if group is None or group is reader or group.schedule != schedule:
+                continue
+            users = self.body.consumers[argument]
+            if group.calls[-1].var.same_as(argument) and len(users) == 1 and users[0] is not None:
+                return group
+        return None
 
     def _joinable(self, call: Call, schedule: str) -> _Group | None:
         """The group that a call joins: of several, the one that is led by a master and ends latest."""
