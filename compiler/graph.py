@@ -105,4 +105,4 @@ def dtype_of(value: Any) -> str:
 def attribute(function: Any, name: str, default: Any = None) -> Any:
     """An attribute of a function, or the default where it has none of that name."""
     attributes = function.attrs
-    return attributes[name] if attributes is not None and name in attributes.keys() else default  # noqa: SIM118
+    return attributes[name] if attributes is not None and name in attributes.keys() else default

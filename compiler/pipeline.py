@@ -64,7 +64,7 @@ class Observer:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-class Stopped(Exception):  # noqa: N818  not an error: somebody asked for it
+class Stopped(Exception):
     """The pipeline stopped after the pass it was asked to stop after; carries what that pass made."""
 
     def __init__(self, name: str, subject: Any) -> None:

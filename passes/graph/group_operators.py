@@ -34,8 +34,8 @@ class GroupOperators(Pass):
     (2) it has as many elements as that group's result, so that both are tiled alike, and
     (3) the group stays within ``operators`` operators and ``inputs`` inputs, which bounds what a tile holds.
     A reduction joins the elementwise group that makes its input likewise. A product, the softmax of its rows and the
-    product of that with something become one group, so that scores never leave the core. By (1) no value leaves a group and comes
-    back, so the groups are in an order without cycles.
+    product of that with something become one group, so that scores never leave the core. By (1) no value leaves a
+    group and comes back, so the groups are in an order without cycles.
     """
 
     name: ClassVar[str] = "group-operators"
