@@ -1,0 +1,151 @@
+"""Pooling over regions of an image that are data: the loops have as many steps as a region needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import tirx as T
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import dtype_of, shape_of
+from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store
+from compiler.operators.registry import operator
+
+
+@operator("RoiAlign", schedule="library")
+def roi_align(
+    x: te.Tensor,
+    rois: te.Tensor,
+    batch_indices: te.Tensor,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    coordinate_transformation_mode: str = "half_pixel",
+    opset: int = 16,
+) -> tirx.PrimFunc:
+    """The mean, or the maximum, over samples of each bin; a sample is interpolated between four elements.
+
+    A ``sampling_ratio`` of 0 takes as many samples as a bin is long, rounded up.
+    """
+    _, channels, height, width = _image(x)
+    count = shape_of(rois)[0]
+    if shape_of(rois) != (count, 4) or shape_of(batch_indices) != (count,):
+        raise refusals.wrong_shape("rois must be [n, 4] and batch_indices [n]", rois=rois, batch_indices=batch_indices)
+    if mode not in ("avg", "max"):
+        raise refusals.wrong_value("must be avg or max", "mode", mode)
+    half_pixel = coordinate_transformation_mode == "half_pixel" and opset >= 16
+    bins = (output_height, output_width)
+
+    def body(image: Buffer, roi: Buffer, batch: Buffer, out: Buffer) -> None:
+        total = scratch((channels,), "float32")
+        with ordered_block("roi_align"), loops(count, *bins) as (r, *place):
+            spans = []
+            for axis in (0, 1):
+                low, high = (
+                    roi[r, 1 - axis + 2 * side].astype("float32") * _f32(spatial_scale)
+                    - _f32(0.5 if half_pixel else 0.0)
+                    for side in (0, 1)
+                )
+                length = high - low if half_pixel else tirx.max(high - low, _f32(1))
+                bin_length = T.Bind(length / _f32(bins[axis]))
+                samples = T.Bind(
+                    tirx.const(sampling_ratio, "int32") if sampling_ratio > 0 else tirx.ceil(bin_length).astype("int32")
+                )
+                spans.append((T.Bind(low + place[axis].astype("float32") * bin_length), bin_length, samples))
+            with loops(channels) as (c,):
+                store(total, _f32(0) if mode == "avg" else tirx.min_value("float32"), c)
+            with loops(spans[0][2], spans[1][2]) as steps:
+                corners = [
+                    _corners(span, step, extent)
+                    for span, step, extent in zip(spans, steps, (height, width), strict=True)
+                ]
+                with loops(channels) as (c,):
+                    terms = [
+                        image[batch[r].astype("int32"), c, y, x].astype("float32") * (wy * wx)
+                        for y, wy in corners[0]
+                        for x, wx in corners[1]
+                    ]
+                    if mode == "avg":
+                        store(total, total[c] + (terms[0] + terms[1] + terms[2] + terms[3]), c)
+                    else:
+                        best = tirx.max(tirx.max(terms[0], terms[1]), tirx.max(terms[2], terms[3]))
+                        store(total, tirx.max(total[c], best), c)
+            number = spans[0][2] * spans[1][2]
+            with loops(channels) as (c,):
+                value = total[c]
+                if mode == "avg":
+                    value = value / tirx.max(number, 1).astype("float32")
+                else:
+                    value = tirx.Select(number > 0, value, _f32(0))
+                store(out, value.astype(dtype_of(x)), r, c, *place)
+
+    return prim_function([x, rois, batch_indices], [((count, channels, *bins), dtype_of(x))], body)
+
+
+@operator("MaxRoiPool", schedule="library")
+def max_roi_pool(
+    x: te.Tensor, rois: te.Tensor, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
+) -> tirx.PrimFunc:
+    """The maximum over each bin of each region; regions are rounded to elements, an empty bin gives 0."""
+    _, channels, height, width = _image(x)
+    count = shape_of(rois)[0]
+    if shape_of(rois) != (count, 5) or len(pooled_shape) != 2:
+        raise refusals.wrong_shape("rois must be [n, 5]: batch index and two corners", rois=rois)
+    dtype = dtype_of(x)
+
+    def body(image: Buffer, roi: Buffer, out: Buffer) -> None:
+        with ordered_block("max_roi_pool"), loops(count, *pooled_shape) as (r, *place):
+            spans = []
+            for axis, extent in enumerate((height, width)):
+                low, high = (
+                    T.Bind(_half_up(roi[r, 2 - axis + 2 * side].astype("float32") * _f32(spatial_scale)))
+                    for side in (0, 1)
+                )
+                bin_length = tirx.max(high - low + 1, 1).astype("float32") / _f32(pooled_shape[axis])
+                first = tirx.floor(place[axis].astype("float32") * bin_length).astype("int32") + low
+                end = tirx.ceil((place[axis] + 1).astype("float32") * bin_length).astype("int32") + low
+                first, end = (T.Bind(tirx.max(tirx.min(bound, extent), 0)) for bound in (first, end))
+                spans.append((first, tirx.max(end - first, 0)))
+            empty = tirx.EQ(spans[0][1] * spans[1][1], 0)
+            with loops(channels) as (c,):
+                start = tirx.Select(empty, tirx.const(0, dtype), tirx.min_value(dtype))
+                store(out, start, r, c, *place)
+            with loops(spans[0][1], spans[1][1]) as (h, w), loops(channels) as (c,):
+                element = image[roi[r, 0].astype("int32"), c, spans[0][0] + h, spans[1][0] + w]
+                store(out, tirx.max(out[(r, c, *place)], element), r, c, *place)
+
+    return prim_function([x, rois], [((count, channels, *pooled_shape), dtype)], body)
+
+
+def _corners(span: tuple[Any, Any, Any], step: Any, extent: int) -> list[tuple[Any, Any]]:
+    """The two elements that a sample lies between on one axis, with their weights: both 0 for a sample outside."""
+    low, bin_length, samples = span
+    place = T.Bind(low + (step.astype("float32") + _f32(0.5)) * bin_length / samples.astype("float32"))
+    outside = tirx.any(place < _f32(-1), place > _f32(extent))
+    limited = T.Bind(tirx.max(tirx.min(place, _f32(extent - 1)), _f32(0)))
+    first = T.Bind(limited.astype("int32"))
+    after = T.Bind(limited - first.astype("float32"))
+    zero = _f32(0)
+    return [
+        (first, tirx.Select(outside, zero, _f32(1) - after)),
+        (tirx.min(first + 1, extent - 1), tirx.Select(outside, zero, after)),
+    ]
+
+
+def _image(x: te.Tensor) -> tuple[int, int, int, int]:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        raise refusals.wrong_shape("the input must be [batch, channels, height, width]", x=x)
+    return shape
+
+
+def _half_up(value: Any) -> Any:
+    return tirx.Select(value >= _f32(0), tirx.floor(value + _f32(0.5)), tirx.ceil(value - _f32(0.5))).astype("int32")
+
+
+def _f32(value: float) -> Any:
+    return tirx.const(value, "float32")

@@ -1,0 +1,95 @@
+"""Reading an image at places that are data, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.operators.evaluate import evaluate
+from tests.operators.oracle import onnxruntime_on
+
+RNG = np.random.default_rng(11)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_grid_sample(mode: str, padding_mode: str, align_corners: int) -> None:
+    x = noise(2, 3, 5, 4)
+    grid = RNG.uniform(-1.6, 1.6, (2, 3, 7, 2)).astype(np.float32)
+    attributes = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+    expected = onnxruntime_on("GridSample", x, grid, **attributes)[0]
+    np.testing.assert_allclose(evaluate("GridSample", x, grid, **attributes), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_grid_sample_in_a_volume(mode: str) -> None:
+    x, grid = noise(1, 2, 3, 4, 5), RNG.uniform(-1.2, 1.2, (1, 2, 3, 2, 3)).astype(np.float32)
+    expected = onnxruntime_on("GridSample", x, grid, mode=mode)[0]
+    np.testing.assert_allclose(evaluate("GridSample", x, grid, mode=mode), expected, atol=2e-5)
+
+
+def test_places_far_away_are_outside() -> None:
+    grid = np.array([[[[1e30, 0.0], [-np.inf, 0.0]]]], np.float32)
+    assert evaluate("GridSample", noise(1, 1, 3, 3) + 9, grid).tolist() == [[[[0.0, 0.0]]]]
+
+
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("size", [(2, 1, 4, 5), (2, 1, 2, 3, 4)])
+def test_affine_grid(size: tuple[int, ...], align_corners: int) -> None:
+    theta = noise(2, len(size) - 2, len(size) - 1)
+    expected = onnxruntime_on("AffineGrid", theta, np.array(size, np.int64), align_corners=align_corners)[0]
+    got = evaluate("AffineGrid", theta, np.array(size), constants=[1], align_corners=align_corners)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampling_ratio", [0, 2])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_roi_align(mode: str, coordinates: str, sampling_ratio: int) -> None:
+    x = noise(2, 3, 9, 7)
+    rois = np.array([[0, 0, 6, 8], [1.3, 2.1, 4.4, 3.9], [-3, -2, 12, 5], [2, 2, 2.5, 2.5]], np.float32)
+    batch = np.array([0, 1, 1, 0], np.int32)
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": coordinates,
+        "sampling_ratio": sampling_ratio,
+        "output_height": 3,
+        "output_width": 2,
+        "spatial_scale": 0.9,
+    }
+    expected = onnxruntime_on("RoiAlign", x, rois, batch.astype(np.int64), **attributes)[0]
+    np.testing.assert_allclose(evaluate("RoiAlign", x, rois, batch, **attributes), expected, atol=2e-5)
+
+
+def test_max_roi_pool() -> None:
+    x = noise(2, 3, 9, 7)
+    rois = np.array([[0, 0, 0, 6, 8], [1, 1, 2, 4, 4], [1, 3, 3, 3, 3], [0, -3, 5, 20, 30]], np.float32)
+    attributes = {"pooled_shape": [3, 2], "spatial_scale": 0.9}
+    expected = onnxruntime_on("MaxRoiPool", x, rois, **attributes)[0]
+    np.testing.assert_array_equal(evaluate("MaxRoiPool", x, rois, **attributes), expected)
+
+
+@pytest.mark.parametrize(
+    ("image", "block", "attributes"),
+    [
+        ((5, 5), (1, 5), {}),
+        ((5, 6), (2, 3), {"strides": [2, 1]}),
+        ((5, 5), (3, 2), {"pads": [1, 0, 1, 1], "dilations": [1, 2]}),
+        ((3, 4, 4), (1, 2, 3), {"pads": [0, 1, 0, 1, 0, 2]}),
+    ],
+)
+def test_col2im(image: tuple[int, ...], block: tuple[int, ...], attributes: dict[str, list[int]]) -> None:
+    spatial = len(image)
+    pads = attributes.get("pads", [0] * 2 * spatial)
+    padded = [n + pads[a] + pads[spatial + a] for a, n in enumerate(image)]
+    apart, steps = attributes.get("dilations", [1] * spatial), attributes.get("strides", [1] * spatial)
+    blocks = [(padded[a] - apart[a] * (block[a] - 1) - 1) // steps[a] + 1 for a in range(spatial)]
+    x = noise(2, 3 * int(np.prod(block)), int(np.prod(blocks)))
+    shapes = [np.array(image, np.int64), np.array(block, np.int64)]
+    expected = onnxruntime_on("Col2Im", x, *shapes, **attributes)[0]
+    np.testing.assert_allclose(evaluate("Col2Im", x, *shapes, constants=[1, 2], **attributes), expected, atol=1e-5)
