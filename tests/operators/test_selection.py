@@ -1,0 +1,93 @@
+"""TopK and NonMaxSuppression against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.errors import TilewrightError
+from compiler.operators import TensorType, find_called
+from compiler.operators.detection import VALID_COUNT
+from tests.operators.evaluate import evaluate
+from tests.operators.oracle import onnxruntime_on
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"),
+    [
+        ((7,), 0, 3),
+        ((7,), 0, 7),
+        ((2, 1, 37), -1, 5),
+        ((3, 50, 2), 1, 50),
+        ((2, 33), 0, 1),
+        ((101, 1), 0, 40),
+        ((1,), 0, 1),
+    ],
+)
+def test_top_k(shape: tuple[int, ...], axis: int, k: int, largest: int) -> None:
+    x = RNG.integers(-9, 9, shape).astype(np.float32)  # with many that are equal
+    count = np.array([k], np.int64)
+    expected = onnxruntime_on("TopK", x, count, outputs=2, axis=axis, largest=largest)
+    got = evaluate("TopK", x, count, constants=[1], axis=axis, largest=largest)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "int8", "uint8"])
+@pytest.mark.parametrize("k", [2, 60])
+def test_top_k_of_element_types(dtype: str, k: int) -> None:
+    x = RNG.permutation(70).astype(dtype)
+    values, indices = evaluate("TopK", x, np.array([k]), constants=[1])
+    assert values.dtype == x.dtype
+    np.testing.assert_array_equal(values, np.sort(x)[::-1][:k])
+    np.testing.assert_array_equal(x[indices], values)
+
+
+def test_top_k_takes_k_as_an_attribute_and_checks_it() -> None:
+    x = np.array([3, 1, 2], np.float32)
+    assert evaluate("TopK", x, k=2)[1].tolist() == [0, 2]
+    with pytest.raises(TilewrightError, match=r"TW2111.*TopK: must be 1 to 3"):
+        evaluate("TopK", x, k=4)
+
+
+def boxes(batches: int, number: int) -> np.ndarray:
+    corners = RNG.uniform(0, 1, (batches, number, 2, 2)).astype(np.float32)
+    return corners.reshape(batches, number, 4)  # the two corners in any order
+
+
+@pytest.mark.parametrize("center_point_box", [0, 1])
+@pytest.mark.parametrize(
+    ("batches", "classes", "number", "most", "iou", "score"),
+    [
+        (1, 1, 6, 3, 0.3, 0.0),
+        (2, 3, 20, 5, 0.2, 0.4),
+        (1, 2, 1, 4, 0.5, 0.0),
+        (1, 1, 9, 9, 0.0, 0.99),
+        (2, 2, 15, 15, 1.0, 0.0),
+    ],
+)
+def test_non_max_suppression(
+    batches: int, classes: int, number: int, most: int, iou: float, score: float, center_point_box: int
+) -> None:
+    inputs = [
+        boxes(batches, number),
+        RNG.uniform(0, 1, (batches, classes, number)).round(1).astype(np.float32),  # with some that are equal
+        np.array([most], np.int64),
+        np.array([iou], np.float32),
+        np.array([score], np.float32),
+    ]
+    expected = onnxruntime_on("NonMaxSuppression", *inputs, center_point_box=center_point_box)[0]
+    for constants in ([2, 3, 4], [2]):
+        rows, count = evaluate("NonMaxSuppression", *inputs, constants=constants, center_point_box=center_point_box)
+        assert rows.shape == (batches * classes * min(most, number), 3)
+        np.testing.assert_array_equal(rows[: count[0]], expected)
+        assert not rows[count[0] :].any()
+
+
+def test_non_max_suppression_says_which_output_is_the_count() -> None:
+    inputs = [TensorType((1, 5, 4), "float32"), TensorType((1, 1, 5), "float32"), np.array([3])]
+    function = find_called("NonMaxSuppression").prim_func(inputs, {})
+    assert int(function.attrs[VALID_COUNT]) == 1
