@@ -225,11 +225,14 @@ class Nest:
 def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
     """The leaf nest that ``stmt`` is, or None if it is something else (a sequence, an if, a call)."""
     loops: list[tuple[Any, Any]] = []
+    starts: dict[Any, Any] = {}
     pragmas: dict[str, Any] = {}
     while not isinstance(stmt, tirx.BufferStore):
         if isinstance(stmt, tirx.For):
-            if not _counts_from_zero(stmt):
+            if not _is_plain(stmt):
                 return None
+            if _constant(stmt.min) != 0:
+                starts[stmt.loop_var] = stmt.loop_var + stmt.min
             loops.append((stmt.loop_var, stmt.extent))
             for key, value in stmt.annotations.items():
                 if is_pragma(key):
@@ -241,7 +244,7 @@ def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
         else:
             return None
         stmt = stmt.body
-    return make_nest(loops, stmt, surroundings, pragmas)
+    return make_nest(loops, tirx_substitute(stmt, starts), surroundings, pragmas)
 
 
 def make_nest(
@@ -266,7 +269,6 @@ def is_pragma(key: Any) -> bool:
     return str(key).startswith(("tw.", "pragma_tw"))
 
 
-def _counts_from_zero(loop: Any) -> bool:
-    starts = isinstance(loop.min, tirx.IntImm) and int(loop.min.value) == 0
+def _is_plain(loop: Any) -> bool:
     serial = loop.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
-    return starts and serial and (loop.step is None or _constant(loop.step) == 1)
+    return serial and (loop.step is None or _constant(loop.step) == 1)

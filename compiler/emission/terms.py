@@ -74,11 +74,11 @@ _INTRINSICS = {
 }
 
 
-def term_of(expr: Any, loop_vars: frozenset[Any], access_of: Callable[[Any], Any]) -> Term:
+def term_of(expr: Any, loop_vars: frozenset[Any], access_of: Callable[[Any], Any], whole: bool = True) -> Term:
     """The term of a TIR expression.
 
     ``access_of`` gives the one object that stands for a buffer load; ``loop_vars`` are the loops whose variables
-    make a number an ``index``.
+    make a number an ``index``. Without ``whole`` the root stays an operation even if it is index arithmetic.
     """
     kind = type(expr).__name__
     dtype = ISA_DTYPE.get(str(expr.ty), str(expr.ty))
@@ -93,7 +93,7 @@ def term_of(expr: Any, loop_vars: frozenset[Any], access_of: Callable[[Any], Any
         return Term(leaf, dtype, value=tvm_ffi.StructuralKey(expr))
     op, operands = _operation(kind, expr)
     args = tuple(term_of(operand, loop_vars, access_of) for operand in operands)
-    if dtype not in ("fp32", "fp16", "bf16") and all(arg.op in LEAVES and arg.op != "load" for arg in args):
+    if whole and dtype not in ("fp32", "fp16", "bf16") and all(arg.op in LEAVES and arg.op != "load" for arg in args):
         # Arithmetic on indices alone is an index: the scalar unit or an index pattern makes it.
         leaf = "index" if any(arg.op == "index" for arg in args) else "scalar"
         if op != "cast" or args[0].dtype not in ("fp32", "fp16", "bf16"):
