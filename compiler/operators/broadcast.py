@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - makes bfloat16 a type that numpy knows by name
 import numpy as np
 from tvm import te, tirx
 

@@ -1,0 +1,209 @@
+"""What recurrent networks have in common: their weights and states, step after step of one direction or of two.
+
+The products with the inputs of all steps are one product, before the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.graph import Graph, Value
+from compiler.operators.recurrent_cells import PARAMETERS, check_activation
+
+_DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+States = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """The inputs and attributes that the three have in common; ``gates`` per cell, ``functions`` per direction."""
+
+    graph: Graph
+    x: Value
+    w: Value
+    r: Value
+    b: Value | None
+    lengths: Value | None
+    direction: str
+    layout: int
+    clip: float
+    gates: int
+    activations: tuple[tuple[str, float, float], ...]
+    functions: int
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        tensors: tuple[Value, Value, Value, Value | None, Value | None],
+        gates: int,
+        defaults: tuple[str, ...],
+        *,
+        hidden_size: int | None,
+        direction: str,
+        layout: int,
+        clip: float,
+        activations: tuple[str, ...] | None,
+        alphas: tuple[float, ...] | None,
+        betas: tuple[float, ...] | None,
+    ) -> Network:
+        """Checked; ``x`` with time first."""
+        x, w, r, b, lengths = tensors
+        if direction not in _DIRECTIONS:
+            raise refusals.wrong_value(f"must be among {', '.join(_DIRECTIONS)}", "direction", direction)
+        directions = _DIRECTIONS[direction]
+        hidden = shape_of(r)[-1]
+        shapes_fit = (
+            len(shape_of(x)) == 3
+            and shape_of(w) == (directions, gates * hidden, shape_of(x)[2])
+            and shape_of(r) == (directions, gates * hidden, hidden)
+            and (b is None or shape_of(b) == (directions, 2 * gates * hidden))
+            and hidden_size in (None, 0, hidden)
+        )
+        if not shapes_fit:
+            given = {"x": x, "w": w, "r": r} | ({} if b is None else {"b": b})
+            raise refusals.wrong_shape(f"a {direction} network of {gates} gates needs weights to match", **given)
+        if layout not in (0, 1):
+            raise refusals.wrong_value("must be 0 or 1", "layout", layout)
+        if layout == 1:
+            x = graph.call("Transpose", x, perm=(1, 0, 2))
+        if lengths is not None and lengths.constant is not None and lengths.constant.min() >= shape_of(x)[0]:
+            lengths = None
+        names = activations or defaults * directions
+        if len(names) != len(defaults) * directions:
+            raise refusals.wrong_value(f"needs {len(defaults)} for each direction", "activations", names)
+        resolved = _resolved(names, alphas or (), betas or ())
+        return Network(graph, x, w, r, b, lengths, direction, layout, clip, gates, resolved, len(defaults))
+
+    @property
+    def hidden(self) -> int:
+        return shape_of(self.r)[2]
+
+    @property
+    def directions(self) -> int:
+        return _DIRECTIONS[self.direction]
+
+    def cell_attributes(self, direction: int) -> dict[str, Any]:
+        """What the operators of the cells need to know of their activations."""
+        own = self.activations[direction * self.functions : (direction + 1) * self.functions]
+        names, alphas, betas = zip(*own, strict=True)
+        return {"activations": names, "alphas": alphas, "betas": betas, "clip": self.clip}
+
+    def part(self, value: Value, direction: int, start: int = 0, end: int | None = None) -> Value:
+        """What ``value`` [directions, ...] holds for one direction, from ``start`` to ``end`` of its next axis."""
+        shape = shape_of(value)
+        end = shape[1] if end is None else end
+        if (end - start, shape[0]) != (shape[1], 1):
+            starts, ends = np.array([direction, start]), np.array([direction + 1, end])
+            value = self.graph.call("Slice", value, starts, ends, np.array([0, 1]))
+        result: Value = self.graph.call("Reshape", value, np.array([end - start, *shape[2:]]))
+        return result
+
+    def initial(self, value: Value | None, direction: int) -> Value:
+        """[batch, hidden]; zeros where it is left out."""
+        shape = (shape_of(self.x)[1], self.hidden)
+        if value is None:
+            return self.graph.constant(np.zeros(shape, result_dtype(self.x)))
+        if self.layout == 1:
+            value = self.graph.call("Transpose", value, perm=(1, 0, 2))
+        if shape_of(value) != (self.directions, *shape):
+            raise refusals.wrong_shape("an initial state must be [directions, batch, hidden]", state=value, x=self.x)
+        return self.part(value, direction)
+
+    def input_products(self, direction: int, bias: Value | None) -> list[Value]:
+        """For each step x @ w.T + bias, [batch, gates * hidden]."""
+        steps, batch, width = shape_of(self.x)
+        rows = self.graph.call("Reshape", self.x, np.array([steps * batch, width]))
+        products = self.graph.call("Gemm", rows, self.part(self.w, direction), bias, transB=1)
+        if steps == 1:
+            return [products]
+        return list(self.graph.call("Split", products, np.array([batch] * steps), axis=0))
+
+    def biases(self, direction: int) -> tuple[Value, Value] | None:
+        """Those of the products with the input, and those of the products with the state."""
+        if self.b is None:
+            return None
+        middle = self.gates * self.hidden
+        return self.part(self.b, direction, 0, middle), self.part(self.b, direction, middle, 2 * middle)
+
+    def summed_bias(self, direction: int) -> Value | None:
+        pair = self.biases(direction)
+        if pair is None:
+            return None
+        result: Value = self.graph.call("Add", *pair)
+        return result
+
+    def run(
+        self, direction: int, products: list[Value], states: States, step: Callable[[Value, States], States]
+    ) -> tuple[list[Value], States]:
+        """The outputs in the order of time, and the last states; the first state is the output."""
+        outputs: dict[int, Value] = {}
+        is_reverse = self.direction == "reverse" or direction == 1
+        for time in reversed(range(len(products))) if is_reverse else range(len(products)):
+            following = step(products[time], states)
+            active = self._active(time)
+            if active is None:
+                outputs[time], states = following[0], following
+                continue
+            zero = self.graph.constant(np.zeros((), result_dtype(self.x)))
+            outputs[time] = self.graph.call("Where", active, following[0], zero)
+            pairs = zip(following, states, strict=True)
+            states = tuple(self.graph.call("Where", active, new, old) for new, old in pairs)
+        return [outputs[time] for time in sorted(outputs)], states
+
+    def _active(self, time: int) -> Value | None:
+        """[batch, 1]: whether the sequence has a step at ``time``; None where all have."""
+        if self.lengths is None:
+            return None
+        known = self.lengths.constant
+        if known is None:
+            column = self.graph.call("Reshape", self.lengths, np.array([-1, 1]))
+            result: Value = self.graph.call("Greater", column, self.graph.constant(np.array(time, np.int32)))
+            return result
+        return None if known.min() > time else self.graph.constant(known.reshape(-1, 1) > time)
+
+    def collected(self, runs: list[tuple[list[Value], States]]) -> tuple[Value, ...]:
+        """All outputs [time, directions, batch, hidden], and the last states, in the layout that was asked for."""
+        batch = shape_of(self.x)[1]
+        place = np.array([1, 1, batch, self.hidden])
+        steps = [
+            self.graph.call("Reshape", y, place)
+            for outputs in zip(*(run[0] for run in runs), strict=True)
+            for y in outputs
+        ]
+        whole = np.array([len(runs[0][0]), self.directions, batch, self.hidden])
+        y = self.graph.call("Reshape", self.graph.call("Concat", *steps, axis=0), whole)
+        last = []
+        for states in zip(*(run[1] for run in runs), strict=True):
+            parts = [self.graph.call("Reshape", state, place[1:]) for state in states]
+            last.append(parts[0] if len(parts) == 1 else self.graph.call("Concat", *parts, axis=0))
+        if self.layout == 1:
+            y = self.graph.call("Transpose", y, perm=(2, 0, 1, 3))
+            last = [self.graph.call("Transpose", state, perm=(1, 0, 2)) for state in last]
+        return (y, *last)
+
+
+def _resolved(
+    names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]
+) -> tuple[tuple[str, float, float], ...]:
+    """Each function takes the next alpha and beta if it has them, in the order in which they are given."""
+    known = {name.lower(): name for name in ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *PARAMETERS)}
+    next_alpha, next_beta = iter(alphas), iter(betas)
+    resolved = []
+    for given in names:
+        name = known.get(given.lower(), given)
+        check_activation(name)
+        alpha, beta = PARAMETERS.get(name, (None, None))
+        resolved.append(
+            (
+                name,
+                0.0 if alpha is None else next(next_alpha, alpha),
+                0.0 if beta is None else next(next_beta, beta),
+            )
+        )
+    return tuple(resolved)
