@@ -28,7 +28,7 @@ class Limits:
     opset: tuple[int, int] = (1, onnx.defs.onnx_opset_version())
     ir_version: tuple[int, int] = (1, int(onnx.IR_VERSION))
     # Evaluated nodes, counting each expansion of a function and each iteration of an unrolled loop.
-    expanded_nodes: int = 400_000
+    expanded_nodes: int = 250_000
     trip_count: int = 1024
     # What folding may cost: bytes of one result, and scalar operations of one node.
     folded_bytes: int = 256 * MEBI
