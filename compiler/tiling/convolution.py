@@ -8,7 +8,7 @@ of channel blocks; steps are channel blocks with the whole kernel, rows of the k
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -27,7 +27,7 @@ from compiler.tiling.cube import Cut, Master
 from compiler.tiling.matmul import SHARES, SHRINK, TRIP_CYCLES, rate
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-N, GROUP, DO, HO, WO, O, KD, C1, KH, KW, C0 = range(11)
+N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)
 WINDOW_AXES = (N, GROUP, DO, HO, WO, KD, C1, KH, KW, C0)  # of the windows' matrix
 BLOCK_BYTES = 32
 MOST_ROWS = 4095  # of one instruction
@@ -58,7 +58,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Tile:
-    """``rows`` x ``columns`` output positions and ``outputs`` channels; ``step`` in channel blocks, kernel rows, columns."""
+    """Output positions and channels of a tile; a step in channel blocks, kernel rows and columns."""
 
     rows: int
     columns: int
@@ -189,7 +189,7 @@ def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
     most = min(MOST_ROWS, int(memory.l0c_bytes * share) // (FRACTAL * 4), int(memory.l0a_bytes * share) // BLOCK_BYTES)
     for rows, columns in _areas(problem, most):
         m16 = ceil_to(rows * columns, FRACTAL)
-        for outputs in _output_sizes(problem.extents[O]):
+        for outputs in _output_sizes(problem.extents[OUT]):
             o16 = ceil_to(outputs, FRACTAL)
             if m16 * o16 * 4 > memory.l0c_bytes * share:
                 break
@@ -227,7 +227,7 @@ def _spread(
     problem: Problem, chip: Chip, rows: int, columns: int, outputs: int, step: tuple[int, int, int], chunk: int
 ) -> Iterator[Tile]:
     extents = problem.extents
-    row_tiles, output_tiles = ceil_div(extents[HO], rows), ceil_div(extents[O], outputs)
+    row_tiles, output_tiles = ceil_div(extents[HO], rows), ceil_div(extents[OUT], outputs)
     column_tiles = ceil_div(extents[WO], columns)
     seen = set()
     whole = chunk >= extents[C1] and extents[KD] == 1
@@ -263,8 +263,8 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
     maps = rounds // (tile.trips[5] if tile.held == "map" else 1)
     weights = rounds // (tile.trips[0] * tile.trips[2] * tile.trips[3] * tile.trips[4] if tile.held == "weights" else 1)
     moved = maps * height * width * extents[C1] * extents[KD] * BLOCK_BYTES + weights * k_bytes * tile.outputs
-    totals = (extents[N], extents[GROUP], extents[DO], ceil_div(extents[HO], tile.rows))
-    totals += (ceil_div(extents[WO], tile.columns), ceil_div(extents[O], tile.outputs))
+    totals: tuple[int, ...] = (extents[N], extents[GROUP], extents[DO], ceil_div(extents[HO], tile.rows))
+    totals += (ceil_div(extents[WO], tile.columns), ceil_div(extents[OUT], tile.outputs))
     cores = prod(ceil_div(total, trips) for total, trips in zip(totals, tile.trips, strict=True))
     shared = chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
     load = moved / min(rate(chip, "ddr_l1"), shared)
@@ -277,7 +277,7 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
 
 def describe(problem: Problem, tile: Tile) -> str:
     extents = problem.extents
-    image = f"{extents[N]}x{extents[GROUP] * extents[O]}x{extents[DO]}x{extents[HO]}x{extents[WO]}"
+    image = f"{extents[N]}x{extents[GROUP] * extents[OUT]}x{extents[DO]}x{extents[HO]}x{extents[WO]}"
     return (
         f"{image} in tiles of {tile.rows}x{tile.columns} and {tile.outputs} channels, "
         f"steps of {'x'.join(map(str, tile.step))} of {extents[C1]}x{extents[KH]}x{extents[KW]} blocks"
@@ -295,19 +295,22 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     kernel = problem.kernel
     cuts += [Cut(1, 1), Cut(tile.chunk // tile.step[0], tile.step[0]), Cut(kernel[0] // tile.step[1], tile.step[1])]
     cuts += [Cut(kernel[1] // tile.step[2], tile.step[2]), Cut(1, problem.extents[C0])]
-    order = [GROUP, O, N, DO, HO, WO] if tile.held == "weights" else [GROUP, N, DO, HO, WO, O]
+    order = [GROUP, OUT, N, DO, HO, WO] if tile.held == "weights" else [GROUP, N, DO, HO, WO, OUT]
     placed = cube.cut_master(sch, master, cuts, order)
-    trip, outputs = placed.trips[-1], placed.trips[order.index(O)]
+    trip, outputs = placed.trips[-1], placed.trips[order.index(OUT)]
     sch.set_scope(matrix, 0, cube.L0A)
     sch.compute_at(matrix, placed.step, preserve_unit_loops=True)
-    said = problem.windows
     whole_rows = tile.columns == problem.extents[WO]
-    windows = Windows(said.axes, said.kernel_columns, said.strides, said.dilations, said.pad_left, whole_rows)
+    # A part of a row and of the kernel's columns needs a part of what was loaded: then rows have to lie where they are
+    # found without knowing how much that was.
+    rows_apart = not whole_rows and tile.step[2] < kernel[1]
+    axes = replace(problem.windows.axes, rows_apart=rows_apart)
+    windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
     cube.mark(sch, matrix, placed.step, str(windows))
     at_map = placed.trips[order.index(WO)] if tile.held == "map" else placed.chunk
     feature_map = sch.cache_read(matrix, 0, cube.L1)
     sch.compute_at(feature_map, at_map, preserve_unit_loops=True)
-    cube.mark(sch, feature_map, at_map, map_mark(said.axes))
+    cube.mark(sch, feature_map, at_map, map_mark(axes))
     at_weights = outputs if tile.held == "weights" else placed.chunk
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, placed.step, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, trip, chip)

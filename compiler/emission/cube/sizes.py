@@ -53,7 +53,7 @@ def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
     loads: list[Any] = []
     structural_walk(store.value, (ir.TensorLoad, loads.append))
     a, b = (next(load for load in loads if load.source.scope() == scope) for scope in ("local.l0a", "local.l0b"))
-    in_a, in_b, in_c = (_variables(indices) for indices in (a.indices, b.indices, store.indices))
+    in_b, in_c = _variables(b.indices), _variables(store.indices)
     for buffer, indices, along in (
         (a.source, a.indices, in_b),
         (b.source, b.indices, in_c),
@@ -67,5 +67,5 @@ def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
 def _variables(indices: Any) -> set[Any]:
     found: set[Any] = set()
     for index in indices:
-        structural_walk(index, (ir.Var, lambda var: found.add(var) or None))
+        structural_walk(index, (ir.Var, found.add))
     return found

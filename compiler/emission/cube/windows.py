@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 
-from compiler.emission.calls import address, address_at, guarded, instruction, number
+from compiler.emission.calls import address, address_at, around, guarded, instruction, number
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
@@ -33,7 +33,6 @@ from compiler.emission.cube.places import (
     product_of,
     rounded_up,
     single_loop,
-    start_of,
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES, DTYPES
@@ -46,11 +45,23 @@ HO, WO, C1, KH, KW, C0 = -7, -6, -4, -3, -2, -1
 
 @dataclass(frozen=True)
 class Axes:
-    """Which axes of a feature map are channels, rows and columns; ``row`` is None where a map has one row."""
+    """Which axes of a feature map are channels, rows and columns; ``row`` is None where a map has one row.
+
+    With ``rows_apart`` rows lie as far apart in L1 as the buffer is wide, and are loaded one by one. Else they lie as
+    far apart as what was loaded is wide.
+    """
 
     channel: int
     row: int | None
     column: int
+    rows_apart: bool = False
+
+    def numbers(self) -> tuple[int, ...]:
+        return self.channel, -1 if self.row is None else self.row, self.column, int(self.rows_apart)
+
+    @staticmethod
+    def of(channel: int, row: int, column: int, rows_apart: int) -> Axes:
+        return Axes(channel, None if row < 0 else row, column, bool(rows_apart))
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,7 @@ class Windows:
     whole_rows: bool
 
     def __str__(self) -> str:
-        row = -1 if self.axes.row is None else self.axes.row
-        numbers = (self.axes.channel, row, self.axes.column, self.kernel_columns, *self.strides, *self.dilations)
+        numbers = (*self.axes.numbers(), self.kernel_columns, *self.strides, *self.dilations)
         return "windows " + " ".join(str(int(n)) for n in (*numbers, self.pad_left, self.whole_rows))
 
     @staticmethod
@@ -77,21 +87,19 @@ class Windows:
         name, *numbers = mark.split()
         if name != "windows":
             return None
-        channel, row, column, kernel, stride_h, stride_w, dilation_h, dilation_w, pad, whole = map(int, numbers)
-        axes = Axes(channel, None if row < 0 else row, column)
-        return Windows(axes, kernel, (stride_h, stride_w), (dilation_h, dilation_w), pad, bool(whole))
+        *axes, kernel, stride_h, stride_w, dilation_h, dilation_w, pad, whole = map(int, numbers)
+        return Windows(Axes.of(*axes), kernel, (stride_h, stride_w), (dilation_h, dilation_w), pad, bool(whole))
 
 
 def map_mark(axes: Axes) -> str:
-    return f"map {axes.channel} {-1 if axes.row is None else axes.row} {axes.column}"
+    return "map " + " ".join(map(str, axes.numbers()))
 
 
 def map_axes(mark: str) -> Axes | None:
     name, *numbers = mark.split()
     if name != "map":
         return None
-    channel, row, column = map(int, numbers)
-    return Axes(channel, None if row < 0 else row, column)
+    return Axes.of(*map(int, numbers))
 
 
 def c1_stride(access: Access, axes: Axes) -> int:
@@ -132,12 +140,19 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     bases = [0 if index is None else index.base for index in indices]
 
+    pitch = target.shape[axes.column] if axes.rows_apart else extent(loops[2])
+    one_by_one = loops[1] if axes.rows_apart else None
+
     def build() -> Any:
-        offset = (bases[1] * extent(loops[2]) + bases[2]) * FRACTAL_ROW_BYTES
+        first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
+        offset = (first_row * pitch + bases[2]) * FRACTAL_ROW_BYTES
         offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
-        slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source)), *strides]
-        slots += [extent(loop) for loop in loops]
-        return guarded(nest.loops, instruction("ldc1", mods, [*slots, stride]))
+        zeros = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
+        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides]
+        slots += [1 if loop is one_by_one else extent(loop) for loop in loops]
+        load = instruction("ldc1", mods, [*slots, stride])
+        kept = [loop for loop in nest.loops if loop is not one_by_one]
+        return guarded(kept, load if one_by_one is None else around([one_by_one], load))
 
     yield Candidate("ldc1." + ".".join(mods), price, 1, build, kind="copy")
 
@@ -316,7 +331,8 @@ class _Read:
             left, width = columns.before(), columns.inside()
             right = columns.span - left - width
             first_column, k_start = columns.first + left, 0
-        offset = (first_row * width + first_column) * FRACTAL_ROW_BYTES
+        pitch = self.source.shape[said.axes.column] if said.axes.rows_apart else width
+        offset = (first_row * pitch + first_column) * FRACTAL_ROW_BYTES
         offset = offset + _block_offset(self.source, said.axes, self.channel)
         slots = [address_at(nest.target.buffer, 0), address_at(self.source.buffer, _simple(nest, number(offset)))]
         numbers = [m, k, 0, k_start, height, width, c1_stride(self.source, said.axes), kernel_rows, kernel_columns]
