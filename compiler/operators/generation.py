@@ -87,34 +87,34 @@ def size(graph: Graph, data: Value) -> Value:
 
 
 @composition("HannWindow")
-def hann_window(graph: Graph, size: Value, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
+def hann_window(graph: Graph, size: Constant, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
     return _window(graph, size, output_datatype, periodic, (0.5, 0.5))
 
 
 @composition("HammingWindow")
-def hamming_window(graph: Graph, size: Value, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
+def hamming_window(graph: Graph, size: Constant, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
     return _window(graph, size, output_datatype, periodic, (25 / 46, 21 / 46))
 
 
 @composition("BlackmanWindow")
-def blackman_window(graph: Graph, size: Value, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
+def blackman_window(graph: Graph, size: Constant, *, output_datatype: int = FLOAT, periodic: bool = True) -> Value:
     return _window(graph, size, output_datatype, periodic, (0.42, 0.5, 0.08))
 
 
 @composition("MelWeightMatrix")
 def mel_weight_matrix(
     graph: Graph,
-    num_mel_bins: Value,
-    dft_length: Value,
-    sample_rate: Value,
-    lower_edge_hertz: Value,
-    upper_edge_hertz: Value,
+    num_mel_bins: Constant,
+    dft_length: Constant,
+    sample_rate: Constant,
+    lower_edge_hertz: Constant,
+    upper_edge_hertz: Constant,
     *,
     output_datatype: int = FLOAT,
 ) -> Value:
     """Triangles over the spectrum, evenly spaced in mel."""
-    bins, length, rate = (int(_known(v)) for v in (num_mel_bins, dft_length, sample_rate))
-    low, high = (2595 * np.log10(1 + _known(v) / 700) for v in (lower_edge_hertz, upper_edge_hertz))
+    bins, length, rate = (int(v.item()) for v in (num_mel_bins, dft_length, sample_rate))
+    low, high = (2595 * np.log10(1 + v.item() / 700) for v in (lower_edge_hertz, upper_edge_hertz))
     mel = np.arange(bins + 2) * ((high - low) / (bins + 2)) + low
     edges = np.floor((length + 1) * 700 * (10 ** (mel / 2595) - 1) / rate).astype(int)
     matrix = np.zeros((length // 2 + 1, bins))
@@ -149,15 +149,9 @@ def random(
     )
 
 
-def _known(value: Value) -> float:
-    if value.constant is None:
-        raise refusals.not_constant("size")
-    return float(value.constant.item())
-
-
-def _window(graph: Graph, size: Value, dtype: int, periodic: bool, weights: tuple[float, ...]) -> Value:
+def _window(graph: Graph, size: Constant, dtype: int, periodic: bool, weights: tuple[float, ...]) -> Value:
     """A sum of cosines with alternating signs."""
-    count = int(_known(size))
+    count = int(size.item())
     turns = np.arange(count) * (2 * np.pi / (count if periodic else max(count - 1, 1)))
     window = sum((-1) ** k * weight * np.cos(k * turns) for k, weight in enumerate(weights))
     return graph.constant(np.asarray(window).astype(onnx_dtype(dtype)))
