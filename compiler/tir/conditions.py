@@ -98,7 +98,7 @@ def cut_of(comparison: Any, var: Any, inner: tuple[Any, ...], analyzer: sym.Anal
     if kind is tirx.GT:
         return cut_of(tirx.LT(comparison.b, comparison.a), var, inner, analyzer)
     if kind is tirx.EQ:
-        return _equality_cut(comparison.a - comparison.b, var, analyzer)
+        return _equality_cut(comparison.a - comparison.b, var, inner, analyzer)
     return _order_cut(comparison.a, comparison.b, var, inner, analyzer)
 
 
@@ -121,6 +121,41 @@ def _divisor(expr: Any) -> int:
 
 def _sign_cut(difference: Any, var: Any, inner: tuple[Any, ...], analyzer: sym.Analyzer) -> Cut | None:
     """The cut of ``difference < 0``."""
+    spread = _spread(difference, var, inner, analyzer)
+    if spread is None:
+        return None
+    slope, low, high = spread
+    if slope > 0:  # slope*var + rest < 0 is var < ceil(-rest / slope)
+        first = analyzer.simplify(tirx.floordiv(slope - 1 - high, slope))
+        second = first if low is high else analyzer.simplify(tirx.floordiv(slope - 1 - low, slope))
+        return Cut(first, second, True, None, False)
+    # |slope|*var > rest is var >= floor(rest / |slope|) + 1
+    first = analyzer.simplify(tirx.floordiv(low, -slope) + 1)
+    second = first if low is high else analyzer.simplify(tirx.floordiv(high, -slope) + 1)
+    return Cut(first, second, False, None, True)
+
+
+def _equality_cut(difference: Any, var: Any, inner: tuple[Any, ...], analyzer: sym.Analyzer) -> Cut | None:
+    """The cut of ``difference == 0``: possible from ceil(-high / slope) to floor(-low / slope)."""
+    spread = _spread(difference, var, inner, analyzer)
+    if spread is None:
+        return None
+    slope, low, high = spread
+    if slope < 0:
+        slope, low, high = -slope, -high, -low
+    first = analyzer.simplify(tirx.floordiv(slope - 1 - high, slope))
+    second = analyzer.simplify(tirx.floordiv(0 - low, slope) + 1)
+    if inner:
+        return Cut(first, second, False, None, False)
+    offset = constant(analyzer.simplify(low))
+    if slope > 1 and offset is None:
+        return None
+    hits = slope == 1 or (offset is not None and offset % slope == 0)
+    return Cut(first, analyzer.simplify(first + 1), False, hits, False)
+
+
+def _spread(difference: Any, var: Any, inner: tuple[Any, ...], analyzer: sym.Analyzer) -> tuple[int, Any, Any] | None:
+    """(slope in ``var``, least and greatest rest whatever ``inner`` is); one object for both if that is nothing."""
     linear = linear_in(difference, (var, *inner))
     if linear is None or linear[0][0] == 0:
         return None
@@ -128,37 +163,11 @@ def _sign_cut(difference: Any, var: Any, inner: tuple[Any, ...], analyzer: sym.A
     low = high = rest
     for other, factor in zip(inner, slopes, strict=True):
         bound = analyzer.const_int_bound(other)
-        if not factor:
-            continue
         if bound.min_value == bound.NEG_INF or bound.max_value == bound.POS_INF:
             return None
         ends = sorted((factor * bound.min_value, factor * bound.max_value))
         low, high = low + ends[0], high + ends[1]
-    exact = low is high
-    if slope > 0:  # slope*var + rest < 0 is var < ceil(-rest / slope)
-        first = analyzer.simplify(tirx.floordiv(slope - 1 - high, slope))
-        second = first if exact else analyzer.simplify(tirx.floordiv(slope - 1 - low, slope))
-        return Cut(first, second, True, None, False)
-    # |slope|*var > rest is var >= floor(rest / |slope|) + 1
-    first = analyzer.simplify(tirx.floordiv(low, -slope) + 1)
-    second = first if exact else analyzer.simplify(tirx.floordiv(high, -slope) + 1)
-    return Cut(first, second, False, None, True)
-
-
-def _equality_cut(difference: Any, var: Any, analyzer: sym.Analyzer) -> Cut | None:
-    """The cut of ``difference == 0``."""
-    linear = linear_in(difference, (var,))
-    if linear is None or linear[0][0] == 0:
-        return None
-    slope, rest = linear[0][0], analyzer.simplify(linear[1])
-    if abs(slope) == 1:
-        place = analyzer.simplify(rest * -slope)
-        return Cut(place, analyzer.simplify(place + 1), False, True, False)
-    offset = constant(rest)
-    if offset is None:
-        return None
-    place = tirx.IntImm(str(var.ty), -offset // slope)
-    return Cut(place, place + 1, False, offset % slope == 0, False)
+    return slope, low, high
 
 
 def linear_in(expr: Any, variables: tuple[Any, ...]) -> tuple[tuple[int, ...], Any] | None:

@@ -89,7 +89,7 @@ class _Promoter(Rewriter):
         if known is not None:  # (4)
             return then if known else otherwise
         if isinstance(condition, tirx.Not):
-            return self._split(negated(condition), then, otherwise)
+            return self._split(condition.a, otherwise, then)
         if isinstance(condition, tirx.Or):
             return self._split(negated(condition), otherwise, then)
         parts = conjuncts(condition, self.analyzer)

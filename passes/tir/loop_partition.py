@@ -26,8 +26,8 @@ class LoopPartition(Pass):
     -> for i in [0, 1): for k in [1, 3): A(i, k)
        for i in [1, 60): for k in 3: A(i, k)
 
-    1. The if compares integers, affine in the loop's variable with a constant factor, and reads no data. Bounds may
-       hold variables of outer loops; a part may then be empty or have a negative extent, and does not run.
+    1. The if compares integers, affine in the loop's variable with a constant factor, and reads no data; the loop
+       steps by one. Bounds may hold variables of outer loops; a part may then have an extent below one, and not run.
     2. An if that inner loops have a say in splits this loop only if they are left to decide few of its iterations:
        at most half. Else the innermost loop that decides it is split, along a slope.
     3. A loop whose body is copied defines nothing and runs no sequence of loops: tile loops are only ever cut short.
@@ -69,6 +69,8 @@ class _Partitioner(Rewriter):
         return partitioned
 
     def _partitioned(self, loop: tirx.For) -> Any | None:
+        if loop.step is not None:  # (1)
+            return super().loop(loop)
         splitter = _Splitter(self, loop)
         parts = splitter.parts() if splitter.decides_something() else []
         unchanged = len(parts) == 1 and parts[0].body.same_as(loop.body)
