@@ -26,6 +26,7 @@ def graph_passes() -> tuple[Any, ...]:
 def kernel_passes() -> tuple[Any, ...]:
     """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
     from passes.tir.allocate_memory import AllocateMemory
+    from passes.tir.bound_marked_nests import BoundMarkedNests
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.if_promotion import IfPromotion
     from passes.tir.insert_sync import InsertSync
@@ -37,11 +38,14 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.merge_core_axes import MergeCoreAxes
     from passes.tir.pre_process import PreProcess
     from passes.tir.shrink_buffers import ShrinkBuffers
+    from passes.tir.size_cube_buffers import SizeCubeBuffers
 
     return (
         LowerBlocks(),  # from here on a kernel is loops, ifs and stores
         ShrinkBuffers(),  # while the core axes still are variables with a range of their own
         MergeCoreAxes(),  # one core number, as the machine has it
+        BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
+        SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
         PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
         IfPromotion(),  # guards leave the loops that do not decide them, so that fewer loops need partition
         LoopFission(),  # each store is on its own, so that a guard of one does not split the others

@@ -164,7 +164,7 @@ def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
                 last = group.calls[-1]
                 inputs = [made.get(value, value) for value in outside_inputs(group.calls)]
                 if name is None:
-                    value = relax.call_tir(builder.get().get_global_var(last.callee), inputs, last.var.ty)
+                    value = relax.call_tir(builder.get().get_global_var(last.callee), inputs, list(last.types))
                 else:
                     value = ir.Call(name, inputs)
                 made[last.var] = builder.emit(value, last.name)
@@ -187,7 +187,7 @@ def _add_group(builder: Any, name: str, group: _Group) -> Any:
             for call in group.calls:
                 callee = builder.get().get_global_var(call.callee)
                 inputs = [made[argument] for argument in call.arguments]
-                made[call.var] = builder.emit(relax.call_tir(callee, inputs, call.var.ty), call.name)
+                made[call.var] = builder.emit(relax.call_tir(callee, inputs, list(call.types)), call.name)
             output = builder.emit_output(made[group.calls[-1].var])
         builder.emit_func_output(output)
     return builder.get().get_global_var(name)
