@@ -297,7 +297,7 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     cuts += [Cut(kernel[1] // tile.step[2], tile.step[2]), Cut(1, problem.extents[C0])]
     order = [GROUP, OUT, N, DO, HO, WO] if tile.held == "weights" else [GROUP, N, DO, HO, WO, OUT]
     placed = cube.cut_master(sch, master, cuts, order)
-    trip, outputs = placed.trips[-1], placed.trips[order.index(OUT)]
+    outputs = placed.trips[order.index(OUT)]
     sch.set_scope(matrix, 0, cube.L0A)
     sch.compute_at(matrix, placed.step, preserve_unit_loops=True)
     whole_rows = tile.columns == problem.extents[WO]
@@ -313,5 +313,5 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     cube.mark(sch, feature_map, at_map, map_mark(axes))
     at_weights = outputs if tile.held == "weights" else placed.chunk
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, placed.step, WEIGHTS)
-    cube.place_slaves(sch, taken, slaves, trip, chip)
+    cube.place_slaves(sch, taken, slaves, placed, chip)
     cube.start_sum(sch, master.block, placed)

@@ -43,7 +43,10 @@ class Cut:
 
 @dataclass
 class Master:
-    """The product of a kernel: its block, and its loops by role in the order of the block's axes."""
+    """The product of a kernel: its block, and the roles of its loops in the order of the block's axes.
+
+    Of several loops along rows of a (or columns of b) all but the last have the role *batch of a* (or b).
+    """
 
     block: Any
     roles: tuple[str, ...]
@@ -51,6 +54,9 @@ class Master:
 
     def axes(self, role: str) -> list[int]:
         return [i for i, r in enumerate(self.roles) if r == role]
+
+    def batch_axes(self) -> list[int]:
+        return [i for i, r in enumerate(self.roles) if r.startswith("batch")]
 
 
 def new_schedule(func: Any) -> Any:
@@ -69,10 +75,13 @@ def _master(sch: Any, handle: Any) -> Master:
     block = sch.get(handle)
     a, b = (set(_variables(load.indices)) for load in operands_of(block))
     c = set(_variables(block.body.indices))
-    roles = []
+    roles: list[str] = []
     for axis in block.iter_vars:
         held = (axis.var in c, axis.var in a, axis.var in b)
         roles.append({(1, 1, 0): "m", (1, 0, 1): "n", (0, 1, 1): "k"}.get(held, "batch"))
+    for role, outer in (("m", "batch of a"), ("n", "batch of b")):
+        for axis in [i for i, r in enumerate(roles) if r == role][:-1]:
+            roles[axis] = outer
     return Master(handle, tuple(roles), tuple(int(axis.dom.extent) for axis in block.iter_vars))
 
 
@@ -99,6 +108,7 @@ class Placed:
     chunk: Any  # innermost loop over chunks
     step: Any  # innermost loop over steps
     inner: list[Any] = field(default_factory=list)
+    result: str = ""  # " rows" where the result has no axis of columns
 
 
 def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequence[int]) -> Placed:
@@ -106,16 +116,27 @@ def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequen
     loops = sch.get_loops(master.block)
     parts = [sch.split(loop, [None, cut.second, cut.inner]) for loop, cut in zip(loops, cuts, strict=True)]
     reduced = master.axes("k")
-    kept = master.axes("batch") + master.axes("m") + master.axes("n")
+    kept = [axis for axis, role in enumerate(master.roles) if role != "k"]
     order = [parts[i][0] for i in kept]
     order += [parts[i][1] for i in trip_order]
     order += [parts[i][0] for i in reduced] + [parts[i][1] for i in reduced]
     inner = [parts[i][2] for i in [*kept, *reduced]]
     sch.reorder(*order, *inner)
-    core = sch.fuse(*(parts[i][0] for i in kept)) if len(kept) > 1 else parts[kept[0]][0]
+    if kept:
+        core = sch.fuse(*(parts[i][0] for i in kept)) if len(kept) > 1 else parts[kept[0]][0]
+    else:
+        core = sch.add_unit_loop(order[0])
     sch.bind(core, "blockIdx.x")
     trips = [parts[i][1] for i in trip_order]
-    return Placed(core, trips, parts[reduced[0]][0], parts[reduced[-1]][0], parts[reduced[-1]][1], inner)
+    return Placed(
+        core,
+        trips,
+        parts[reduced[0]][0],
+        parts[reduced[-1]][0],
+        parts[reduced[-1]][1],
+        inner,
+        "" if master.axes("n") else " rows",
+    )
 
 
 def start_sum(sch: Any, master: Any, placed: Placed) -> None:
@@ -126,7 +147,7 @@ def start_sum(sch: Any, master: Any, placed: Placed) -> None:
     start = sch.decompose_reduction(master, placed.first_chunk)
     own = sch.get_loops(start)
     if len(own) > first:
-        sch.annotate(own[first], CUBE, "start")
+        sch.annotate(own[first], CUBE, f"start{placed.result}")
 
 
 def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
@@ -173,16 +194,22 @@ def path(chip: Chip, source: str, target: str) -> bool:
 
 
 def bring_operand(
-    sch: Any, master: Any, index: int, scope: str, at_chunk: Any, at_step: Any, what: str = "operand"
-) -> tuple[Any, Any]:
+    sch: Any,
+    master: Any,
+    index: int,
+    scope: str,
+    at_chunk: Any,
+    at_step: Any,
+    what: str = "operand",
+    transposed: bool = False,
+) -> None:
     """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``."""
     far = sch.cache_read(master, index, L1)
     near = sch.cache_read(master, index, scope)
     sch.compute_at(near, at_step, preserve_unit_loops=True)
     sch.compute_at(far, at_chunk, preserve_unit_loops=True)
-    mark(sch, near, at_step, what)
+    mark(sch, near, at_step, what + " transposed" if transposed else what)
     mark(sch, far, at_chunk, what)
-    return far, near
 
 
 # ---- the result and what follows it ------------------------------------------------------------------------------
@@ -232,12 +259,13 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
 FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to
 
 
-def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], trip: Any, chip: Chip) -> None:
+def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, chip: Chip) -> None:
     """Move the stages behind the product to the tile: in UB, with their other inputs brought there."""
     parameters = {parameter.name for parameter in sch.mod["main"].params}
+    trip = placed.trips[-1] if placed.trips else placed.core
     for block in [taken, *slaves]:
         sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
-    mark(sch, taken, trip, "result")
+    mark(sch, taken, trip, f"result{placed.result}")
     for block in [taken, *slaves]:
         leaves = sch.get(block).writes[0].source.name in parameters
         if not leaves:

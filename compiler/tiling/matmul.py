@@ -32,6 +32,7 @@ class Problem:
     """A product as the choice of a tile sees it."""
 
     batch: tuple[int, ...]
+    batch_of: tuple[str, ...]  # of each: "" where both operands have the axis, else the one that does
     m: int
     n: int
     k: int
@@ -87,7 +88,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     tile = choose(candidates(problem, chip), problem, attempt)
     if tile is None:
         raise NoFeasibleTile(str(func.attrs.get("global_symbol", "matmul")), f"{attempt} tiles of a matrix product")
-    apply(sch, master, tile, chip)
+    apply(sch, master, problem, tile, chip)
     return Tiled(sch.mod["main"], describe(problem, tile, chip))
 
 
@@ -111,19 +112,21 @@ def choose(ranked: list[Tile], problem: Problem, attempt: int) -> Tile | None:
 def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
     block = sch.get(master.block)
     a, b = cube.operands_of(block)
-    extent = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
-    by_role = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k", "batch")}
-    stages = cube.slave_bytes(sch, master.block, chip)
+    extents = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
+    along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
+    batch = master.batch_axes()
+    slaves = cube.slave_bytes(sch, master.block, chip)
     return Problem(
-        batch=tuple(extent[v] for v in by_role["batch"]),
-        m=prod(extent[v] for v in by_role["m"]),
-        n=prod(extent[v] for v in by_role["n"]),
-        k=prod(extent[v] for v in by_role["k"]),
+        batch=tuple(master.extents[axis] for axis in batch),
+        batch_of=tuple(master.roles[axis].removeprefix("batch").removeprefix(" of ") for axis in batch),
+        m=prod(extents[v] for v in along["m"]),
+        n=prod(extents[v] for v in along["n"]),
+        k=prod(extents[v] for v in along["k"]),
         dtype=cube.isa_dtype(a.source),
-        slave_bytes=stages,
-        transposed_a=bool(by_role["m"]) and cube.last_variable(a) in by_role["m"],
-        transposed_b=bool(by_role["n"]) and cube.last_variable(b) not in by_role["n"],
-        through_ub=stages > 0,
+        slave_bytes=slaves,
+        transposed_a=cube.last_variable(a) in along["m"],
+        transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
+        through_ub=slaves > 0,
     )
 
 
@@ -196,9 +199,9 @@ def _spread(problem: Problem, chip: Chip, share: float, m: int, n: int, step: in
             seen.add(key)
             yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "")
             if steps >= all_steps:
-                if n_trips > 1:
+                if n_trips > 1 or "b" in problem.batch_of:
                     yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "a")
-                if m_trips > 1:
+                if m_trips > 1 or "a" in problem.batch_of:
                     yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "b")
 
 
@@ -210,8 +213,11 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
     rounds = batches * tile.m_trips * tile.n_trips
     steps = ceil_div(problem.k, tile.step)
     product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
-    a_loads = batches * tile.m_trips * (1 if tile.held == "a" else tile.n_trips)
-    b_loads = batches * tile.n_trips * (1 if tile.held == "b" else tile.m_trips)
+    only = {
+        name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
+    }
+    a_loads = batches * tile.m_trips * tile.n_trips // (only["b"] * tile.n_trips if tile.held == "a" else 1)
+    b_loads = batches * tile.m_trips * tile.n_trips // (only["a"] * tile.m_trips if tile.held == "b" else 1)
     moved = (a_loads * tile.m + b_loads * tile.n) * problem.k * size
     cores = prod(ceil_div(e, t) for e, t in zip(problem.batch, tile.batch_trips, strict=True))
     cores *= ceil_div(ceil_div(problem.m, tile.m), tile.m_trips) * ceil_div(ceil_div(problem.n, tile.n), tile.n_trips)
@@ -241,9 +247,9 @@ def describe(problem: Problem, tile: Tile, chip: Chip) -> str:
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
 
-def apply(sch: Any, master: Master, tile: Tile, chip: Chip) -> None:
+def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) -> None:
     taken, slaves = cube.keep_result(sch, master.block, chip)
-    batch, m, n = master.axes("batch"), master.axes("m"), master.axes("n")
+    batch, m, n = master.batch_axes(), master.axes("m"), master.axes("n")
     cuts: list[Cut] = [Cut(1, 1)] * len(master.roles)
     for axis, trips in zip(batch, tile.batch_trips, strict=True):
         cuts[axis] = Cut(trips, 1)
@@ -252,12 +258,26 @@ def apply(sch: Any, master: Master, tile: Tile, chip: Chip) -> None:
             cuts[axis] = Cut(trips, size)
     for axis in master.axes("k"):
         cuts[axis] = Cut(tile.steps, tile.step)
-    tail = [*n, *m] if tile.held == "b" else [*m, *n]
-    placed = cube.cut_master(sch, master, cuts, [*batch, *tail])
-    trip = placed.trips[-1] if placed.trips else placed.core
-    holding = placed.trips[-2] if len(placed.trips) > 1 else placed.core
-    for index, name, scope in ((0, "a", cube.L0A), (1, "b", cube.L0B)):
-        chunk = holding if tile.held == name else placed.chunk
-        cube.bring_operand(sch, master.block, index, scope, chunk, placed.step)
-    cube.place_slaves(sch, taken, slaves, trip, chip)
+    order, holding = _trip_order(master, tile)
+    placed = cube.cut_master(sch, master, cuts, order)
+    for index, (name, scope, transposed) in enumerate(
+        (("a", cube.L0A, problem.transposed_a), ("b", cube.L0B, problem.transposed_b))
+    ):
+        at_chunk = placed.chunk
+        if tile.held == name:
+            at_chunk = placed.trips[holding - 1] if holding else placed.core
+        cube.bring_operand(sch, master.block, index, scope, at_chunk, placed.step, transposed=transposed)
+    cube.place_slaves(sch, taken, slaves, placed, chip)
     cube.start_sum(sch, master.block, placed)
+
+
+def _trip_order(master: Master, tile: Tile) -> tuple[list[int], int]:
+    """The axes of the trips, outermost first, and how many of them move the operand that is held."""
+    batch, m, n = master.batch_axes(), master.axes("m"), master.axes("n")
+    if not tile.held:
+        return [*batch, *m, *n], 0
+    other = "b" if tile.held == "a" else "a"
+    own = [axis for axis in batch if master.roles[axis] != f"batch of {other}"]
+    own += m if tile.held == "a" else n
+    rest = [axis for axis in [*batch, *m, *n] if axis not in own]
+    return own + rest, len(own)

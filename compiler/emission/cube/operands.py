@@ -9,7 +9,6 @@ from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
-    UNIT,
     Index,
     bound,
     extent,
@@ -75,12 +74,12 @@ def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``l0a[m, k] = l1[m, k]`` or ``l1[k, m]``, and the same for L0B."""
     target = nest.target
-    if target.memory not in ("l0a", "l0b") or nest.value.op != "load" or mark_of(nest) != "operand":
+    if target.memory not in ("l0a", "l0b") or nest.value.op != "load" or not mark_of(nest).startswith("operand"):
         return
     source: Access = nest.value.value
     if source.memory != "l1":
         return
-    first, second = _operand_indices(target)
+    first, second = _operand_indices(target, mark_of(nest).endswith("transposed"))
     row, column, _ = matrix_indices(source)
     offset = l1_offset(source)
     indices = (first, second, row, column)
@@ -112,11 +111,11 @@ def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
     yield Candidate(f"{mnemonic}.{target.dtype}", price, 1, build, kind="copy")
 
 
-def _operand_indices(access: Access) -> tuple[Index | None, Index | None]:
-    """(m, k) in L0A and (k, n) in L0B; an operand with one axis has only k."""
+def _operand_indices(access: Access, transposed: bool) -> tuple[Index | None, Index | None]:
+    """(m, k) in L0A and (k, n) in L0B, in TIR the other way round if transposed; a single axis is k."""
     first, second, _ = matrix_indices(access)
-    if len(access.indices) == 1 and access.memory == "l0b":
-        return second, UNIT
+    if transposed or (len(access.indices) == 1 and access.memory == "l0b"):
+        return second, first
     return first, second
 
 

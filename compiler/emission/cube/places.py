@@ -174,3 +174,10 @@ def mark_of(nest: Nest) -> str:
     """What a template says a nest is."""
     mark = nest.pragmas.get(MARK, "")
     return str(getattr(mark, "value", mark))
+
+
+def rows_and_columns(nest: Nest, result: Access) -> tuple[list[Loop], list[Loop]]:
+    """The loops along a result's rows and columns: its last axis is its columns, unless the mark says it has none."""
+    last = index_of(result, len(result.indices) - 1) if result.indices else None
+    columns = [] if last is None or mark_of(nest).endswith("rows") else list(last.loops)
+    return [loop for loop in nest.loops if loop not in columns], columns

@@ -8,7 +8,7 @@ from typing import Any
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import is_zero, product_of
+from compiler.emission.cube.places import is_zero, product_of, rows_and_columns
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import CUBE_TYPES
@@ -81,10 +81,7 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``c[m, n] = constant``."""
     if nest.target.memory != "l0c" or nest.value.op != "const":
         return
-    columns = [loop for loop in nest.loops if nest.target.coefficient(loop) == 1]
-    rows = [loop for loop in nest.loops if loop not in columns]
-    if len(nest.target.shape) > 1 and nest.target.shape[-1] == 1:
-        rows, columns = list(nest.loops), []
+    rows, columns = rows_and_columns(nest, nest.target)
     if not is_zero(nest.target.base):
         yield Rejection("mfill", "the result does not begin where its buffer does")
         return

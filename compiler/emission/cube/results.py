@@ -8,8 +8,8 @@ from typing import Any
 from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import even_step, is_zero, product_of, rounded_up, start_of
-from compiler.emission.nest import Access, Loop, Nest
+from compiler.emission.cube.places import even_step, is_zero, product_of, rounded_up, rows_and_columns, start_of
+from compiler.emission.nest import Access, Nest
 from compiler.emission.terms import Term
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
@@ -31,7 +31,7 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     if not is_zero(source.base) or not target.is_affine or not source.is_affine:
         yield Rejection("fix", "the result does not begin where its buffer does")
         return
-    rows, columns = _rows_and_columns(nest, source)
+    rows, columns = rows_and_columns(nest, source)
     stride = even_step(target, rows)
     if stride is None or any(target.coefficient(loop) != 1 for loop in columns):
         yield Rejection("fix", "the rows of the result do not lie evenly, or its columns side by side")
@@ -71,9 +71,3 @@ def _taken(value: Term) -> tuple[Access, str] | None:
     if value.op != "load" or value.value.memory != "l0c":
         return None
     return value.value, activation
-
-
-def _rows_and_columns(nest: Nest, source: Access) -> tuple[list[Loop], list[Loop]]:
-    """A result's last axis is its columns; all before them are rows."""
-    columns = [loop for loop in nest.loops if source.coefficient(loop) == 1 and source.shape[-1] > 1]
-    return [loop for loop in nest.loops if loop not in columns], columns
