@@ -1,31 +1,47 @@
-"""onnxruntime on one node: what an operator should give."""
+"""Single nodes run by onnxruntime: the independent oracle of the operators' numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from onnx import helper
 
 Array = np.ndarray[Any, Any]
 
 
-def onnxruntime_on(
-    name: str, *inputs: Array | None, outputs: int = 1, opset: int = 20, **attributes: Any
+def onnxruntime_node(
+    op_type: str, inputs: Sequence[Array | None], outputs: int = 1, opset: int = 21, **attributes: Any
 ) -> list[Array]:
-    names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
-    given = {n: x for n, x in zip(names, inputs, strict=True) if x is not None}
-    results = [f"o{k}" for k in range(outputs)]
+    """The outputs of one node; an input that is None is left out."""
+    names = ["" if array is None else f"x{position}" for position, array in enumerate(inputs)]
+    given = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
+    node = helper.make_node(op_type, names, [f"y{n}" for n in range(outputs)], **attributes)
     graph = helper.make_graph(
-        [helper.make_node(name, names, results, **attributes)],
-        name,
-        [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in given.items()],
-        [onnx.ValueInfoProto(name=result) for result in results],
+        [node],
+        "node",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in given.items()
+        ],
+        [helper.make_empty_tensor_value_info(f"y{n}") for n in range(outputs)],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(result) for result in session.run(None, given)]
+    result: list[Array] = session.run(None, given)
+    return result
+
+
+def floats(seed: int, *shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> Array:
+    return np.random.default_rng(seed).uniform(low, high, shape).astype(dtype)
+
+
+def integers(seed: int, *shape: int, dtype: str = "int32", low: int = -50, high: int = 50) -> Array:
+    limits = np.iinfo(dtype)
+    bounds = max(low, int(limits.min)), min(high, int(limits.max))
+    return np.random.default_rng(seed).integers(*bounds, shape, endpoint=True).astype(dtype)
