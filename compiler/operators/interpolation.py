@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators.broadcast import element_dtype, normalised_axis, shape_of
-from compiler.operators.prim_functions import Buffer, prim_function, region
+from compiler.operators.prim_functions import Buffer, part, prim_function, region
 from compiler.operators.registry import operator
 from compiler.operators.runs import MAX_PERIOD, Positions, progressions
 from compiler.operators.signature import Constant
@@ -26,6 +26,7 @@ def interpolate(
     shape = shape_of(x)
     axis = normalised_axis(axis, len(shape))
     period, stretches = stretches_of(sources, weights, outside)
+    write = region if len(stretches) == 1 else part
 
     def copy(source: Buffer, out: Buffer, start: int, count: int) -> None:
         steps = sources[start + period] - sources[start] if count > 1 else np.zeros_like(sources[start])
@@ -37,7 +38,7 @@ def interpolate(
             ]
             return rounded(weighted_sum(terms, float(outside[start])), dtype)
 
-        region(
+        write(
             (*shape[:axis], count, *shape[axis + 1 :]),
             out,
             lambda point: [*point[:axis], point[axis] * period + start, *point[axis + 1 :]],

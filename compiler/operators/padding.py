@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axis, read, shape_of
-from compiler.operators.prim_functions import Buffer, Indices, prim_function, region
+from compiler.operators.prim_functions import Buffer, Indices, part, prim_function
 from compiler.operators.registry import operator
 from compiler.operators.runs import Positions, pick
 from compiler.operators.signature import Constant
@@ -57,7 +57,7 @@ def dilate(data: te.Tensor, *, strides: tuple[int, ...], value: float = 0.0) -> 
         for axis, step in enumerate(steps):
             if step > 1:
                 _fill_between(out, axis, shape, steps, between)
-        region(
+        part(
             shape,
             out,
             lambda point: [i * step for i, step in zip(point, steps, strict=True)],
@@ -91,7 +91,7 @@ def padded(data: te.Tensor, before: Sequence[int], after: Sequence[int], value: 
             for begin, end in ((0, start[axis]), (start[axis] + kept[axis], result[axis])):
                 origin = (*start[:axis], begin, *[0] * (len(shape) - axis - 1))
                 _fill_box(out, origin, (*kept[:axis], end - begin, *result[axis + 1 :]), filled)
-        region(
+        part(
             tuple(kept),
             out,
             lambda point: [i + at for i, at in zip(point, start, strict=True)],
@@ -120,7 +120,7 @@ def _fill_box(out: Buffer, origin: Sequence[int], extents: tuple[int, ...], valu
     def position(point: Indices) -> Indices:
         return [i + at for i, at in zip(point, origin, strict=True)]
 
-    region(extents, out, position, lambda _: value, "fill")
+    part(extents, out, position, lambda _: value, "fill")
 
 
 def _fill_between(out: Buffer, axis: int, shape: Sequence[int], steps: Sequence[int], value: Any) -> None:
@@ -132,4 +132,4 @@ def _fill_between(out: Buffer, axis: int, shape: Sequence[int], steps: Sequence[
         before = [i * step for i, step in zip(point[:axis], steps[:axis], strict=True)]
         return [*before, point[axis] * steps[axis] + point[axis + 1] + 1, *point[axis + 2 :]]
 
-    region(extents, out, position, lambda _: value, "fill")
+    part(extents, out, position, lambda _: value, "fill")

@@ -5,11 +5,13 @@ The functions here write into the PrimFunc that :func:`prim_function` is buildin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from tvm import te, tirx
+from tvm import ir, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -19,11 +21,14 @@ Shape = tuple[int, ...]
 Buffer = Any
 Indices = Sequence[Any]
 
+_names_used: ContextVar[Counter[str]] = ContextVar("names_used")
+
 
 def prim_function(
     inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Shape, str]], body: Callable[..., None]
 ) -> tirx.PrimFunc:
     """A PrimFunc over ``inputs`` and then ``outputs`` (shape and element type); ``body`` takes all their buffers."""
+    _names_used.set(Counter())
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             T.func_name("main")
@@ -74,17 +79,48 @@ def region(
     """
     if 0 in extents:
         return
-    with loops(*extents) as variables, T.sblock(name):
+    with loops(*extents) as variables, T.sblock(_unique(name)):
         point = [T.axis.spatial(extent, variable) for extent, variable in zip(extents, variables, strict=True)]
         store(target, value(point), *position(point))
 
 
+def part(
+    extents: Shape,
+    target: Buffer,
+    position: Callable[[Indices], Indices],
+    value: Callable[[Indices], Any],
+    name: str = "part",
+) -> None:
+    """One region of a target that others write, too, in a scope of its own: a schedule wants one writer in a scope.
+
+    What is more than a copy is computed into a buffer of its own first, so that every write is a copy: a schedule puts
+    that buffer on the chip whatever ``position`` looks like.
+    """
+    if 0 in extents:
+        return
+    with T.sblock(_unique(f"{name}_scope")):
+        sample = value([tirx.const(0, "int32") for _ in extents])
+        if not isinstance(sample, ir.TensorLoad):
+            staged = scratch(extents, str(target.dtype))
+            region(extents, staged, lambda point: point, value, f"{name}_value")
+            region(extents, target, position, lambda point: staged[tuple(point)], name)
+        else:
+            region(extents, target, position, value, name)
+
+
 def fill(target: Buffer, value: Any) -> None:
-    region(shape_of(target), target, lambda point: point, lambda _: value, "fill")
+    part(shape_of(target), target, lambda point: point, lambda _: value, "fill")
 
 
 @contextmanager
 def ordered_block(name: str) -> Iterator[None]:
     """A block whose loops run in the order they are written: what it stores depends on what it stored before."""
-    with T.sblock(name):
+    with T.sblock(_unique(name)):
         yield
+
+
+def _unique(name: str) -> str:
+    """A schedule finds a block by its name."""
+    used = _names_used.get()
+    used[name] += 1
+    return name if used[name] == 1 else f"{name}_{used[name] - 1}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators.broadcast import dtype_of, shape_of
-from compiler.operators.prim_functions import Buffer, Indices, prim_function, region
+from compiler.operators.prim_functions import Buffer, Indices, part, prim_function, region
 
 Positions = np.ndarray[Any, Any]
 MAX_PERIOD = 16
@@ -97,8 +97,9 @@ def pick(x: te.Tensor, lists: Sequence[Positions]) -> te.Tensor | tirx.PrimFunc:
 
 def copy_runs(source: Buffer, out: Buffer, runs: Sequence[Sequence[Run]]) -> None:
     """A region for every combination of the axes' runs."""
-    for combination in itertools.product(*runs):
-        _copy(source, out, combination)
+    combinations = list(itertools.product(*runs))
+    for combination in combinations:
+        _copy(source, out, combination, region if len(combinations) == 1 else part)
 
 
 def whole(x: te.Tensor) -> list[Positions]:
@@ -129,8 +130,8 @@ def _periodic(positions: Positions, period: int) -> list[Run]:
     return runs
 
 
-def _copy(source: Buffer, out: Buffer, combination: Sequence[Run]) -> None:
-    region(
+def _copy(source: Buffer, out: Buffer, combination: Sequence[Run], write: Callable[..., None]) -> None:
+    write(
         tuple(loop.count for run in combination for loop in run.loops),
         out,
         lambda point: [run.output_at(variables) for run, variables in _by_run(combination, point)],

@@ -20,6 +20,7 @@ from compiler.operators.prim_functions import (
     fill,
     loops,
     ordered_block,
+    part,
     prim_function,
     region,
     scratch,
@@ -77,7 +78,7 @@ def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduc
         rows = scratch(places, "int32")
         _copy(source, out)
         for k in range(depth):
-            region(
+            part(
                 places[:-1],
                 rows,
                 lambda point, k=k: (*point, k),  # type: ignore[misc]
@@ -181,4 +182,4 @@ def _combination(reduction: str, dtype: str) -> Combine:
 
 
 def _copy(source: Buffer, out: Buffer) -> None:
-    region(shape_of(source), out, lambda point: point, lambda point: source[tuple(point)], "copy")
+    part(shape_of(source), out, lambda point: point, lambda point: source[tuple(point)], "copy")

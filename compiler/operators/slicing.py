@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
-from compiler.operators.prim_functions import Buffer, Indices, prim_function, region
+from compiler.operators.prim_functions import Buffer, Indices, part, prim_function
 from compiler.operators.registry import operator
 from compiler.operators.runs import pick, whole
 from compiler.operators.signature import Constant
@@ -52,11 +52,11 @@ def split(
     if sum(sizes) != extent or min(sizes, default=0) < 0:
         raise refusals.wrong_value(f"the parts must add up to the extent {extent}", "split", sizes)
 
-    def part_at(start: int, size: int) -> te.Tensor:
+    def piece(start: int, size: int) -> te.Tensor:
         part_shape = (*shape[:axis], size, *shape[axis + 1 :])
         return te.compute(part_shape, lambda *i: data[(*i[:axis], i[axis] + start, *i[axis + 1 :])], "split")
 
-    return tuple(part_at(sum(sizes[:i]), size) for i, size in enumerate(sizes))
+    return tuple(piece(sum(sizes[:i]), size) for i, size in enumerate(sizes))
 
 
 @operator("Concat", schedule="movement")
@@ -73,18 +73,18 @@ def concat(*inputs: te.Tensor, axis: int) -> te.Tensor | tirx.PrimFunc:
         return pick(inputs[0], whole(inputs[0]))
     total = sum(shape[axis] for shape in shapes)
 
-    def copy(part: Buffer, out: Buffer, start: int) -> None:
+    def copy(source: Buffer, out: Buffer, start: int) -> None:
         def position(point: Indices) -> Indices:
             return [*point[:axis], point[axis] + start, *point[axis + 1 :]]
 
-        region(shape_of(part), out, position, lambda point: part[tuple(point)], "part")
+        part(shape_of(source), out, position, lambda point: source[tuple(point)])
 
     def body(*buffers: Buffer) -> None:
-        *parts, out = buffers
+        *sources, out = buffers
         start = 0
-        for part in parts:
-            copy(part, out, start)
-            start += shape_of(part)[axis]
+        for source in sources:
+            copy(source, out, start)
+            start += shape_of(source)[axis]
 
     out_shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
     return prim_function(inputs, [(out_shape, dtype_of(inputs[0]))], body)

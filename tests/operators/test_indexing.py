@@ -7,7 +7,7 @@ import pytest
 
 from compiler.errors import TilewrightError
 from tests.operators.evaluate import evaluate
-from tests.operators.oracle import onnxruntime_on
+from tests.operators.oracle import onnxruntime_node
 
 RNG = np.random.default_rng(7)
 
@@ -31,7 +31,7 @@ def test_gather_elements(axis: int) -> None:
     x = numbers(4, 5, 3)
     i = RNG.integers(-x.shape[axis], x.shape[axis], (3, 2, 3)).astype(np.int32)
     np.testing.assert_array_equal(
-        evaluate("GatherElements", x, i, axis=axis), onnxruntime_on("GatherElements", x, i, axis=axis)[0]
+        evaluate("GatherElements", x, i, axis=axis), onnxruntime_node("GatherElements", [x, i], axis=axis)[0]
     )
 
 
@@ -42,7 +42,7 @@ def test_gather_nd(batch_dims: int, places: tuple[int, ...]) -> None:
     x = numbers(4, 5, 3)
     limits = np.array(x.shape[batch_dims : batch_dims + places[-1]])
     i = RNG.integers(-limits, limits, places).astype(np.int32)
-    expected = onnxruntime_on("GatherND", x, i.astype(np.int64), batch_dims=batch_dims)[0]
+    expected = onnxruntime_node("GatherND", [x, i.astype(np.int64)], batch_dims=batch_dims)[0]
     np.testing.assert_array_equal(evaluate("GatherND", x, i, batch_dims=batch_dims), expected)
 
 
@@ -61,7 +61,7 @@ def test_reverse_sequence(time_axis: int, batch_axis: int) -> None:
     x = numbers(4, 4, 3)
     lengths = np.array([1, 4, 2, 3], np.int32)
     attributes = {"time_axis": time_axis, "batch_axis": batch_axis}
-    expected = onnxruntime_on("ReverseSequence", x, lengths.astype(np.int64), **attributes)[0]
+    expected = onnxruntime_node("ReverseSequence", [x, lengths.astype(np.int64)], **attributes)[0]
     np.testing.assert_array_equal(evaluate("ReverseSequence", x, lengths, **attributes), expected)
 
 
@@ -72,7 +72,7 @@ def test_scatter_elements(reduction: str, dtype: str) -> None:
     i = RNG.integers(-4, 4, (3, 5)).astype(np.int32)
     if reduction == "none":  # of two updates for one place, onnxruntime has no say
         i = np.argsort(RNG.random((4, 5)), axis=0)[:3].astype(np.int32) - 4
-    expected = onnxruntime_on("ScatterElements", x, i.astype(np.int64), updates, axis=0, reduction=reduction)[0]
+    expected = onnxruntime_node("ScatterElements", [x, i.astype(np.int64), updates], axis=0, reduction=reduction)[0]
     np.testing.assert_array_equal(evaluate("ScatterElements", x, i, updates, reduction=reduction), expected)
 
 
@@ -81,7 +81,7 @@ def test_scatter_nd(reduction: str) -> None:
     x = numbers(4, 5, 3)
     i = np.array([[[1, -1], [0, 2]], [[-4, 0], [3, 3]]], np.int32)
     updates = numbers(2, 2, 3)
-    expected = onnxruntime_on("ScatterND", x, i.astype(np.int64), updates, reduction=reduction)[0]
+    expected = onnxruntime_node("ScatterND", [x, i.astype(np.int64), updates], reduction=reduction)[0]
     np.testing.assert_array_equal(evaluate("ScatterND", x, i, updates, reduction=reduction), expected)
 
 

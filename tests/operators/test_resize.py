@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from compiler.errors import TilewrightError
 from compiler.operators.runs import pick, runs_of
 from tests.operators.evaluate import evaluate
-from tests.operators.oracle import onnxruntime_on
+from tests.operators.oracle import onnxruntime_node
 
 RNG = np.random.default_rng(3)
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners"]
@@ -58,7 +58,7 @@ def test_nearest_modes(nearest_mode: str, scale: float) -> None:
     scales = np.array([1, 1, scale, scale], np.float32)
     for coordinates in ("half_pixel", "asymmetric"):
         attributes = {"nearest_mode": nearest_mode, "coordinate_transformation_mode": coordinates}
-        expected = onnxruntime_on("Resize", x, None, scales, **attributes)[0]
+        expected = onnxruntime_node("Resize", [x, None, scales], **attributes)[0]
         np.testing.assert_array_equal(resized(x, scales=scales, **attributes), expected)
 
 
@@ -81,7 +81,7 @@ def test_crop_and_resize(mode: str) -> None:
             "coordinate_transformation_mode": "tf_crop_and_resize",
             "extrapolation_value": 10.0,
         }
-        expected = onnxruntime_on("Resize", x, *given, **attributes)[0]
+        expected = onnxruntime_node("Resize", [x, *given], **attributes)[0]
         got = evaluate("Resize", x, *given, constants=[1, 2, 3], **attributes)
         np.testing.assert_allclose(got, expected, atol=2e-5)
 
@@ -114,7 +114,7 @@ def test_upsample_and_the_first_resize() -> None:
     x = RNG.standard_normal((1, 2, 3, 4)).astype(np.float32)
     scales = np.array([1, 1, 2, 3], np.float32)
     for mode in ("nearest", "linear"):
-        expected = onnxruntime_on("Upsample", x, scales, opset=9, mode=mode)[0]
+        expected = onnxruntime_node("Upsample", [x, scales], opset=9, mode=mode)[0]
         np.testing.assert_allclose(evaluate("Upsample", x, scales, constants=[1], mode=mode), expected, atol=1e-6)
         got = evaluate("Upsample", x, mode=mode, scales=[1.0, 1.0, 2.0, 3.0])
         np.testing.assert_allclose(got, expected, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.operators.evaluate import evaluate
-from tests.operators.oracle import onnxruntime_on
+from tests.operators.oracle import onnxruntime_node
 
 RNG = np.random.default_rng(11)
 
@@ -22,14 +22,14 @@ def test_grid_sample(mode: str, padding_mode: str, align_corners: int) -> None:
     x = noise(2, 3, 5, 4)
     grid = RNG.uniform(-1.6, 1.6, (2, 3, 7, 2)).astype(np.float32)
     attributes = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
-    expected = onnxruntime_on("GridSample", x, grid, **attributes)[0]
+    expected = onnxruntime_node("GridSample", [x, grid], **attributes)[0]
     np.testing.assert_allclose(evaluate("GridSample", x, grid, **attributes), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_grid_sample_in_a_volume(mode: str) -> None:
     x, grid = noise(1, 2, 3, 4, 5), RNG.uniform(-1.2, 1.2, (1, 2, 3, 2, 3)).astype(np.float32)
-    expected = onnxruntime_on("GridSample", x, grid, mode=mode)[0]
+    expected = onnxruntime_node("GridSample", [x, grid], mode=mode)[0]
     np.testing.assert_allclose(evaluate("GridSample", x, grid, mode=mode), expected, atol=2e-5)
 
 
@@ -42,7 +42,7 @@ def test_places_far_away_are_outside() -> None:
 @pytest.mark.parametrize("size", [(2, 1, 4, 5), (2, 1, 2, 3, 4)])
 def test_affine_grid(size: tuple[int, ...], align_corners: int) -> None:
     theta = noise(2, len(size) - 2, len(size) - 1)
-    expected = onnxruntime_on("AffineGrid", theta, np.array(size, np.int64), align_corners=align_corners)[0]
+    expected = onnxruntime_node("AffineGrid", [theta, np.array(size, np.int64)], align_corners=align_corners)[0]
     got = evaluate("AffineGrid", theta, np.array(size), constants=[1], align_corners=align_corners)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
@@ -62,7 +62,7 @@ def test_roi_align(mode: str, coordinates: str, sampling_ratio: int) -> None:
         "output_width": 2,
         "spatial_scale": 0.9,
     }
-    expected = onnxruntime_on("RoiAlign", x, rois, batch.astype(np.int64), **attributes)[0]
+    expected = onnxruntime_node("RoiAlign", [x, rois, batch.astype(np.int64)], **attributes)[0]
     np.testing.assert_allclose(evaluate("RoiAlign", x, rois, batch, **attributes), expected, atol=2e-5)
 
 
@@ -70,7 +70,7 @@ def test_max_roi_pool() -> None:
     x = noise(2, 3, 9, 7)
     rois = np.array([[0, 0, 0, 6, 8], [1, 1, 2, 4, 4], [1, 3, 3, 3, 3], [0, -3, 5, 20, 30]], np.float32)
     attributes = {"pooled_shape": [3, 2], "spatial_scale": 0.9}
-    expected = onnxruntime_on("MaxRoiPool", x, rois, **attributes)[0]
+    expected = onnxruntime_node("MaxRoiPool", [x, rois], **attributes)[0]
     np.testing.assert_array_equal(evaluate("MaxRoiPool", x, rois, **attributes), expected)
 
 
@@ -91,5 +91,5 @@ def test_col2im(image: tuple[int, ...], block: tuple[int, ...], attributes: dict
     blocks = [(padded[a] - apart[a] * (block[a] - 1) - 1) // steps[a] + 1 for a in range(spatial)]
     x = noise(2, 3 * int(np.prod(block)), int(np.prod(blocks)))
     shapes = [np.array(image, np.int64), np.array(block, np.int64)]
-    expected = onnxruntime_on("Col2Im", x, *shapes, **attributes)[0]
+    expected = onnxruntime_node("Col2Im", [x, *shapes], **attributes)[0]
     np.testing.assert_allclose(evaluate("Col2Im", x, *shapes, constants=[1, 2], **attributes), expected, atol=1e-5)

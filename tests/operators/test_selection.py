@@ -9,7 +9,7 @@ from compiler.errors import TilewrightError
 from compiler.operators import TensorType, find_called
 from compiler.operators.detection import VALID_COUNT
 from tests.operators.evaluate import evaluate
-from tests.operators.oracle import onnxruntime_on
+from tests.operators.oracle import onnxruntime_node
 
 RNG = np.random.default_rng(5)
 
@@ -30,7 +30,7 @@ RNG = np.random.default_rng(5)
 def test_top_k(shape: tuple[int, ...], axis: int, k: int, largest: int) -> None:
     x = RNG.integers(-9, 9, shape).astype(np.float32)  # with many that are equal
     count = np.array([k], np.int64)
-    expected = onnxruntime_on("TopK", x, count, outputs=2, axis=axis, largest=largest)
+    expected = onnxruntime_node("TopK", [x, count], outputs=2, axis=axis, largest=largest)
     got = evaluate("TopK", x, count, constants=[1], axis=axis, largest=largest)
     for mine, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -79,7 +79,7 @@ def test_non_max_suppression(
         np.array([iou], np.float32),
         np.array([score], np.float32),
     ]
-    expected = onnxruntime_on("NonMaxSuppression", *inputs, center_point_box=center_point_box)[0]
+    expected = onnxruntime_node("NonMaxSuppression", [*inputs], center_point_box=center_point_box)[0]
     for constants in ([2, 3, 4], [2]):
         rows, count = evaluate("NonMaxSuppression", *inputs, constants=constants, center_point_box=center_point_box)
         assert rows.shape == (batches * classes * min(most, number), 3)
