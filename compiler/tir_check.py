@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -66,15 +67,35 @@ def differs(
 
 
 def host_kernel(func: tirx.PrimFunc) -> Any:
-    """The kernel as a function of tensors on the host, by TVM's code generation.
-
-    TVM's short pipeline: the default one of 0.27 moves ifs and splits loops itself, and loses iterations of loops
-    that do not start at zero and stores next to ``likely``, which the short one does not know.
-    """
+    """The kernel as a function of tensors on the host, by TVM's code generation."""
     func = _Hosted().function(func)
     func = structural_map(func, [(ir.Var, _HostBuffers()), (ir.Call, unhinted)])
     module = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return tvm.compile(module, target="llvm", tir_pipeline="tirx")["main"]
+    return tvm.compile(module, target="llvm", tir_pipeline=_pipeline())["main"]
+
+
+@cache
+def _pipeline() -> str:
+    """The name of a way through TVM that only lowers.
+
+    The default one of TVM 0.27 also canonicalises, splits and hoists, and loses iterations of loops that do not
+    start at zero, and stores next to ``likely``: what is to be checked must not meet the same passes again.
+    """
+    name = "tilewright-check"
+    names = (
+        "FlattenBuffer",
+        "BF16ComputeLegalize",
+        "NarrowDataType",
+        "StmtSimplify",
+        "AnnotateEntryFunc",
+        "SplitHostDevice",
+        "MakePackedAPI",
+        "BF16StorageLegalize",
+    )
+    passes = [getattr(tirx.transform, each)(*((32,) if each == "NarrowDataType" else ())) for each in names]
+    finish = tirx.compilation_pipeline.finalize_host_passes, tirx.compilation_pipeline.finalize_device_passes
+    tirx.register_tir_pipeline(name, lambda: (tvm.transform.Sequential(passes), *finish))
+    return name
 
 
 class _Hosted(Rewriter):

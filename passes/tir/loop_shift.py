@@ -9,7 +9,8 @@ from tvm import ir, tirx
 
 from compiler.target import Chip
 from compiler.tir.conditions import conditional, constant
-from compiler.tir.rewriter import Rewriter, loop_with, same, simplified_indices, substitute
+from compiler.tir.nests import NOT_OF_A_NEST
+from compiler.tir.rewriter import Rewriter, contains, loop_with, same, simplified_indices, substitute, uses
 from passes.base import Pass
 
 
@@ -24,6 +25,7 @@ class LoopShift(Pass):
 
     1. Always legal for a constant step.
     2. A loop with annotations or that is not serial means something to others: it stays a loop.
+    3. No if comes to stand inside the nest that decides it.
     """
 
     name: ClassVar[str] = "loop-shift"
@@ -39,6 +41,7 @@ class _Shifter(Rewriter):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[Any, Any] = {}
+        self.nest_variables: set[Any] = set()
 
     def loop(self, loop: tirx.For) -> Any | None:
         start, extent = (self._expression(bound) for bound in (loop.min, loop.extent))
@@ -50,20 +53,30 @@ class _Shifter(Rewriter):
         trips = constant(extent)
         if trips is not None and trips <= 0:
             return None
-        once = trips == 1 or self.analyzer.const_int_bound(extent).max_value == 1
-        if once and loop.kind == tirx.ForKind.SERIAL and not loop.annotations:  # (2)
+        if self._runs_once_at_most(loop, extent):
             self.values[loop.loop_var] = start
             return self._once(self.analyzer.simplify(extent >= 1), loop.body)
+        if not contains(loop, NOT_OF_A_NEST):
+            self.nest_variables.add(loop.loop_var)
         zero = tirx.IntImm(str(loop.loop_var.ty), 0)
         self.bind(loop.loop_var, zero, extent)
-        if step > 1 or constant(start) != 0:
+        shifts = step > 1 or constant(start) != 0
+        if shifts:
             self.values[loop.loop_var] = loop.loop_var * step + start
         body = self.statement(loop.body)
         if body is None:
             return None
-        if same(body, loop.body) and same(start, loop.min) and same(extent, loop.extent) and step == 1:
+        if same(body, loop.body) and same(extent, loop.extent) and not shifts:
             return loop
         return loop_with(loop, body, min=zero, extent=extent, step=None)
+
+    def _runs_once_at_most(self, loop: tirx.For, extent: Any) -> bool:
+        if loop.kind != tirx.ForKind.SERIAL or loop.annotations:  # (2)
+            return False
+        if constant(extent) is not None:
+            return constant(extent) == 1
+        once = self.analyzer.const_int_bound(extent).max_value == 1
+        return once and not uses(extent, self.nest_variables)  # (3)
 
     def _once(self, runs: Any, body: Any) -> Any | None:
         """The body where ``runs`` holds."""
