@@ -5,6 +5,6 @@
 
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Model, load_model
-from compiler.frontend.model_import import Imported, Port, import_model
+from compiler.frontend.model_import import Imported, Port, import_model, setup_inputs
 
-__all__ = ["Imported", "Limits", "Model", "Port", "import_model", "load_model"]
+__all__ = ["Imported", "Limits", "Model", "Port", "import_model", "load_model", "setup_inputs"]

@@ -159,6 +159,9 @@ class GraphBuilder:
         instance = self._instance(declared, arguments, attributes, opset, outputs)
         if all(0 in t.shape for t in instance.results):
             return tuple(self.constant(np.empty(t.shape, numpy_dtype(t.dtype))) for t in instance.results)
+        if len(self.calls) >= self.limits.expanded_nodes:
+            text = f"{declared.full_name}: the model takes more calls than the limit of {self.limits.expanded_nodes}"
+            raise LimitError(Problem("TW2033", text))
         name = self.origin or declared.name
         results = tuple(
             Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, onnx_type(t.dtype))

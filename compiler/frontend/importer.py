@@ -90,11 +90,18 @@ class Importer:
         for at in needed_nodes(graph, set(outputs)):
             node = graph.node[at]
             self._visited += 1
-            if self._visited > self.limits.expanded_nodes:
-                text = f"functions and loops expand to more nodes than the limit of {self.limits.expanded_nodes}"
-                raise LimitError(Problem("TW2033", f"{described(node)}: {text}", self._place))
+            self._check_work(node)
             scope.names.update(zip(node.output, self._visit(node, scope), strict=False))
         return [scope.find(name) for name in outputs]
+
+    def _check_work(self, node: onnx.NodeProto) -> None:
+        text = ""
+        if self._visited > self.limits.expanded_nodes:
+            text = f"functions and loops expand to more nodes than the limit of {self.limits.expanded_nodes}"
+        elif max(len(node.input), len(node.output)) > self.limits.node_arity:
+            text = f"{len(node.input)} inputs and {len(node.output)} outputs, limit {self.limits.node_arity}"
+        if text:
+            raise LimitError(Problem("TW2033", f"{described(node)}: {text}", self._place))
 
     def evaluate_subgraph(self, site: Site, graph: onnx.GraphProto, inputs: Sequence[Item], part: str) -> list[Item]:
         """A graph inside a node, whose inputs are ``inputs``, and which sees the names around the node."""
@@ -167,7 +174,7 @@ class Importer:
             return None
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
-            attributes["num_outputs"] = len(node.output)  # before operator set 18 only the outputs say how many
+            _raise_each(_complete_split(node, values[0], attributes))
         return self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
 
     def _compiled_attributes(
@@ -257,6 +264,18 @@ class Importer:
 def _raise_each(texts: Sequence[str]) -> None:
     if texts:
         raise InvalidError([Problem("TW2032", text) for text in texts])
+
+
+def _complete_split(node: onnx.NodeProto, data: Value | None, attributes: dict[str, Any]) -> list[str]:
+    """Say how many parts there are, which before operator set 18 only the outputs do; answer what is wrong."""
+    parts = len(node.output)
+    if "num_outputs" in attributes:
+        return [] if attributes["num_outputs"] == parts else [f"num_outputs must be {parts}, the number of outputs"]
+    attributes["num_outputs"] = parts
+    axis = attributes.get("axis", 0)
+    if data is not None and -len(data.shape) <= axis < len(data.shape) and data.shape[axis] % parts:
+        return [f"an axis of {data.shape[axis]} elements has no {parts} equal parts"]
+    return []
 
 
 def _with_attributes(node: onnx.NodeProto, attributes: Sequence[onnx.AttributeProto]) -> onnx.NodeProto:

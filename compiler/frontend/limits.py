@@ -21,13 +21,15 @@ class Limits:
     rank: int = 8
     elements: int = (1 << 31) - 1  # of one tensor: the chip's integers index it
     nodes: int = 200_000
+    # Inputs of one node, or outputs: an expression over them nests as deeply, and TVM follows it on the stack.
+    node_arity: int = 1024
     initializers: int = 100_000
     name_bytes: int = 1024
     subgraph_depth: int = 16
     function_depth: int = 32
     opset: tuple[int, int] = (1, onnx.defs.onnx_opset_version())
     ir_version: tuple[int, int] = (1, int(onnx.IR_VERSION))
-    # Evaluated nodes, counting each expansion of a function and each iteration of an unrolled loop.
+    # Nodes that are followed, counting each expansion of a function and each trip of an unrolled loop; calls likewise.
     expanded_nodes: int = 250_000
     trip_count: int = 1024
     # What folding may cost: bytes of one result, and scalar operations of one node.

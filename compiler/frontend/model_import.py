@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
-from compiler.errors import InvalidError, Place, Problem, UsageError
+from compiler.errors import InvalidError, Place, Problem, TilewrightError, UsageError
 from compiler.frontend.graph import Value
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Model, load_model
@@ -68,18 +69,12 @@ def import_model(
     from compiler.frontend.importer import Importer
     from compiler.frontend.module import emit_module
 
-    types = Types.of(precision)
     model = source if isinstance(source, Model) else load_model(source, limits=limits)
     graph = model.proto.graph
-    place = Place(model.file)
-    if not graph.output:
-        raise InvalidError(Problem("TW2029", "the model has no outputs", place))
-    fixed = _checked_values(graph, values or {}, place)
-    given = [info for info in graph.input if info.name not in model.initializers and info.name not in fixed]
-    static = resolve_shapes(given, shapes or {}, dims or {}, model.limits)
-    signature = {info.name: (static[info.name], _element_type(info, place)) for info in given}
+    types = Types.of(precision)
     importer = Importer(model, types)
-    inputs, outputs = importer.run(signature, fixed)
+    fixed = _checked_values(model, values or {})
+    inputs, outputs = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     emitted = emit_module(importer.graph, inputs, outputs)
     return Imported(
         emitted.module,
@@ -92,9 +87,44 @@ def import_model(
     )
 
 
-def _checked_values(graph: onnx.GraphProto, values: Mapping[str, np.ndarray], place: Place) -> dict[str, np.ndarray]:
+def setup_inputs(
+    source: Model | str | os.PathLike[str] | bytes,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
+    limits: Limits | None = None,
+) -> tuple[str, ...]:
+    """The inputs whose values `import_model` will ask for, beside ``values``: those that decide shapes.
+
+    More may follow once these are known: what depends on a missing one cannot be looked at.
+    """
+    from compiler.frontend.importer import Importer
+
+    model = source if isinstance(source, Model) else load_model(source, limits=limits)
+    importer = Importer(model, Types())
+    fixed = _checked_values(model, values or {})
+    with suppress(TilewrightError):
+        importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
+    return tuple(sorted(importer.graph.wanted_inputs))
+
+
+def _signature(
+    model: Model, fixed: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
+) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shape and element type of each input that is one at run time."""
+    place = Place(model.file)
+    if not model.proto.graph.output:
+        raise InvalidError(Problem("TW2029", "the model has no outputs", place))
+    given = [info for info in model.proto.graph.input if info.name not in {*model.initializers, *fixed}]
+    static = resolve_shapes(given, shapes, dims, model.limits)
+    return {info.name: (static[info.name], _element_type(info, place)) for info in given}
+
+
+def _checked_values(model: Model, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The values of inputs, each of its input's rank and element type."""
-    inputs = {info.name: info for info in graph.input}
+    place = Place(model.file)
+    inputs = {info.name: info for info in model.proto.graph.input}
     problems: list[Problem] = []
     for name, array in values.items():
         info = inputs.get(name)
