@@ -200,9 +200,7 @@ class Reader:
                 accesses.append(self._access(address, None, None, reads=reads, writes=writes))
             else:
                 view = views[at]
-                accesses.append(
-                    self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
-                )
+                accesses.append(self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes))
         return accesses
 
     def _views(self, call: Call) -> tuple[View, ...] | None:
@@ -224,9 +222,7 @@ class Reader:
             return None  # where it starts depends on what is not known
         return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip).views
 
-    def _access(
-        self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool
-    ) -> Access:
+    def _access(self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool) -> Access:
         """Bytes from ``start`` behind an address; the whole buffer where that is not known, or would be more."""
         if address.buffer not in self._buffers:
             raise refuse(f"buffer `{address.buffer.name}` is neither a parameter nor allocated where it is used")

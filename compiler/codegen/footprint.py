@@ -201,5 +201,3 @@ def _difference(earlier: Affine, later: Affine, loops: Mapping[LoopRange, str]) 
                 reach = (times * first, times * max(first, end))
                 low, high = low + min(reach), high + max(reach)
     return low, high
-
-

@@ -1,9 +1,9 @@
 """What each queue of a core knows to be complete, at one point of a kernel and for every way to get there.
 
 The hazard checker follows vector clocks along one run; this follows sets along all of them. For every queue, the set
-holds the events that may have been started, by some run, and are not known to be complete. An event that ran in an earlier
-iteration of a loop is another member than the same event in this iteration, so that loops over disjoint bytes need
-no order. Sets are integers, one bit per member.
+holds the events that may have been started, by some run, and are not known to be complete. An event that ran in an
+earlier iteration of a loop is another member than the same event in this iteration, so that loops over disjoint bytes
+need no order. Sets are integers, one bit per member.
 """
 
 from __future__ import annotations

@@ -42,11 +42,12 @@ def live_peak(lives: Sequence[Lifetime], alignment: int) -> int:
 
 
 def pack(lives: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:
-    """(an address for each, bytes in all): the best of several orders, each buffer into the tightest gap that holds it."""
+    """(an address for each, bytes in all): the best of several orders, each buffer into the tightest gap for it."""
     bound = live_peak(lives, alignment)
     best: tuple[list[int], int] | None = None
     for order in _ORDERS:
-        found = _packed(lives, alignment, sorted(range(len(lives)), key=lambda i, key=order: (key(lives[i]), i)))
+        ranks = [(*order(life), which) for which, life in enumerate(lives)]
+        found = _packed(lives, alignment, [rank[-1] for rank in sorted(ranks)])
         if best is None or found[1] < best[1]:
             best = found
         if best[1] == bound:

@@ -1,7 +1,7 @@
 """Where each value is worked out: before its first use, and outside of every loop on which it does not depend.
 
 Nothing a value is made of can fail, so one that is used under a condition within a loop may leave both. A value out of
-loops costs a register all the way; those that :mod:`compiler.codegen.registers` gives up are worked out where they are used.
+loops costs a register all the way; those that :mod:`compiler.codegen.registers` gives up are worked out at their uses.
 """
 
 from __future__ import annotations

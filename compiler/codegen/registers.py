@@ -2,8 +2,8 @@
 
 A value lives from where it is made to its last use; one that is used in a loop and made outside of it lives through
 the loop. Where the registers do not last, values give theirs up, those first that cost least: a value that can be
-worked out again is worked out at every use; one that cannot, or for which that did not help, goes to a word of UB and is read
-from there before every instruction that uses it. Each round some value goes one step down, and with all of them at the
+worked out again is worked out at every use; one that cannot, or for which that did not help, goes to a word of UB and
+is read from there before every instruction that uses it. Each round some value goes one step down, and with all of them at the
 end an instruction needs no more registers than it has slots: allocation always ends.
 """
 
@@ -152,7 +152,7 @@ class _Writer:
             end = self._label()
             self._emit("loop", (item.count,), (count,), target=end)
             counter = self.code.lines[-1].result = self._begin(item.counter)
-            counter.start += 1  # the hardware writes it anew at the start of every turn
+            counter.start = counter.end = counter.start + 1  # the hardware writes it anew at the start of every turn
             self._open()
             self._spill(item.counter, counter)
             self.block(item.body)

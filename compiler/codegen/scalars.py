@@ -117,7 +117,7 @@ class Scalars:
         if kind is tirx.Cast:
             return self._to_float(expression)
         if kind is tirx.Let:
-            return self._let(expression, self.real)  # type: ignore[no-any-return]
+            return self._let(expression, self.real)
         if kind is tirx.Select:
             condition = self.truth(expression.condition)
             then, otherwise = self.real(expression.true_value), self.real(expression.false_value)
@@ -127,9 +127,7 @@ class Scalars:
         name = expression.op.name.rpartition(".")[2] if hasattr(expression, "op") else ""
         if name in _FLOAT_CALLS:
             return self.values.operation(_FLOAT_CALLS[name], self.real(expression.args[0]))
-        found: Operand = self._call(
-            expression, self.real, lambda c, a, b: self.values.operation("ssel", c, a(), b())
-        )
+        found: Operand = self._call(expression, self.real, lambda c, a, b: self.values.operation("ssel", c, a(), b()))
         return found
 
     def truth(self, expression: Any) -> Operand:

@@ -1,7 +1,7 @@
-"""Where flags and barriers go: every event is ordered after those that it conflicts with, on all ways through a kernel.
+"""Where flags and barriers go: every event is ordered after those that it conflicts with, on all ways.
 
-One walk in program order keeps what each queue knows (:mod:`compiler.codegen.knowledge`). Where an event needs more, its
-queue waits for a flag of the queue that knows, right before the event; the flag is set in the same block, right
+One walk in program order keeps what each queue knows (:mod:`compiler.codegen.knowledge`). Where an event needs more,
+its queue waits for a flag of the queue that knows, right before the event; the flag is set in the same block, right
 behind the last event that is needed. Both ends of a flag thus run equally often on every way. Before loops the
 state is joined with that of the loop's end until it holds for every iteration, and the decisions of the last
 walk over the body stay: they were made knowing the least.

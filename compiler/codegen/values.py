@@ -1,4 +1,4 @@
-"""Scalar values of a kernel: what a register may hold, how it is worked out, and where that is possible at the earliest.
+"""Scalar values of a kernel: what a register may hold, how it is worked out, and where that is possible.
 
 Equal values are one :class:`Node`. A node names the innermost block in which its inputs are known; placing it there or
 further in is up to :mod:`compiler.codegen.placement`. Sums of products are kept apart from all else, so that constants

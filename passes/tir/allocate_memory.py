@@ -55,8 +55,7 @@ def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
     def annotate(statement: Any) -> Any:
         if statement.buffer not in addresses:
             return statement
-        return tirx.AllocBuffer(
-            statement.buffer, {**dict(statement.annotations), ADDRESS: addresses[statement.buffer]}, statement.span
-        )
+        noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
+        return tirx.AllocBuffer(statement.buffer, noted, statement.span)
 
     return tvm_ffi.structural_map(func, (tirx.AllocBuffer, annotate))

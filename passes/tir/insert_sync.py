@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from tvm import tirx
 
 from compiler.codegen.events import Reader, Step
-from compiler.codegen.synchronise import Plan, Planned, Sync, synchronise
+from compiler.codegen.synchronise import Plan, Planned, Sync, synchronise, syncs
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from passes.base import Pass
@@ -20,7 +20,7 @@ class InsertSync(Pass):
     ``tw.set_flag.mte2.v(0)`` and ``tw.wait_flag.mte2.v(0)``.
 
     1. Two instructions conflict where they may touch a byte (on chip: a block) in common and one of them writes it.
-    2. Queues that start an instruction only after the one before it has ended keep their own order; the scalar unit's order
+    2. Queues that start an instruction only after the one before it has ended keep their own order; the scalar unit's
        holds for all that it dispatches. All else that conflicts needs a flag, or within a queue a ``pipe_barrier``.
     3. Every flag that is set is waited for in the same block: nothing leaks, whichever way a run takes.
     """
@@ -33,7 +33,7 @@ class InsertSync(Pass):
         reader = Reader(chip)
         steps = reader.kernel(subject)
         plan = synchronise(steps, reader.events, chip.event_ids)
-        return subject.with_body(_body(plan))
+        return subject.with_body(_body(plan)) if any(syncs(plan)) else subject
 
 
 def _body(plan: Plan) -> Any:
@@ -55,7 +55,15 @@ def _statement(planned: Planned) -> Any:
         case tirx.For():
             body = _body(planned.parts[0])
             return tirx.For(
-                old.loop_var, old.min, old.extent, old.kind, body, old.thread_binding, old.annotations, old.step, old.span
+                old.loop_var,
+                old.min,
+                old.extent,
+                old.kind,
+                body,
+                old.thread_binding,
+                old.annotations,
+                old.step,
+                old.span,
             )
         case tirx.IfThenElse():
             otherwise = _body(planned.parts[1]) if planned.parts[1] else None

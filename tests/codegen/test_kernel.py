@@ -28,7 +28,9 @@ def test_addresses_leave_the_loops_that_they_do_not_depend_on() -> None:
         ub = T.alloc_buffer((64,), scope="local.ub", annotations={"tw.address": 256})
         for i, j in T.grid(4, 3):
             T.evaluate(
-                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(a[bx * 4 + i, j + 1, 8]), 1, 56)
+                T.call_extern(
+                    "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(a[bx * 4 + i, j + 1, 8]), 1, 56
+                )
             )
 
     assert [instruction_text(instr) for instr in generate(func, TINY).instrs] == [
@@ -46,7 +48,6 @@ def test_addresses_leave_the_loops_that_they_do_not_depend_on() -> None:
 def test_loops_of_one_trip_and_of_none_vanish() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(out: T.Buffer((4,), "int32")) -> None:
-        bx = T.launch_thread("blockIdx.x", 1)
         for i in range(1):
             for j in range(0):
                 out[j] = 1
@@ -151,8 +152,9 @@ def test_branches_and_dynamic_loops() -> None:
         roles = {"n": "input", "out": "output"}
         result = run(linked([(func, ("n", "out"))], TINY, roles), TINY, {"n": np.array(trips, np.int32)})
         expected = np.full((4, 8), -1)
-        for i, j in ((i, j) for i in range(4) for j in range(max(0, trips[i]))):
-            expected[i, j] = j if j % 2 == 0 and (i < 2 or trips[i] == 8) else i * 100
+        for i, count in enumerate(trips):
+            for j in range(count):
+                expected[i, j] = j if j % 2 == 0 and (i < 2 or count == 8) else i * 100
         np.testing.assert_array_equal(result.outputs["out"], expected)
 
 
@@ -171,9 +173,9 @@ def test_what_is_not_instruction_form_is_refused() -> None:
         bx = T.launch_thread("blockIdx.x", 3)
         a[bx] = a[bx]
 
-    with pytest.raises(InvalidError, match="TW2601.*fp99"):
+    with pytest.raises(InvalidError, match=r"TW2601.*fp99"):
         generate(unknown, TINY)
-    with pytest.raises(InvalidError, match="TW2601.*no address"):
+    with pytest.raises(InvalidError, match=r"TW2601.*no address"):
         generate(homeless, TINY)
-    with pytest.raises(CapacityError, match="TW2603.*2"):
+    with pytest.raises(CapacityError, match=r"TW2603.*2"):
         generate(wide, TINY)

@@ -82,9 +82,13 @@ def test_integer_arithmetic_wraps_as_int32_does(seed: int) -> None:
     body = tirx.For(i, 0, COUNT, tirx.ForKind.SERIAL, tirx.BufferStore(out, expression, [i]))
     func = tirx.PrimFunc([x, y, out], body)
     data = np.random.default_rng(seed)
-    inputs = {name: data.choice([-(2**31), -9, -1, 0, 1, 2, 5, 2**31 - 1, 12345], COUNT).astype(np.int32) for name in "xy"}
+    inputs = {
+        name: data.choice([-(2**31), -9, -1, 0, 1, 2, 5, 2**31 - 1, 12345], COUNT).astype(np.int32) for name in "xy"
+    }
     result = run(linked([(func, ("x", "y", "out"))], TINY, {"x": "input", "y": "input", "out": "output"}), TINY, inputs)
-    expected = [_wrapped(meaning(n, int(a), int(b))) for n, (a, b) in enumerate(zip(inputs["x"], inputs["y"], strict=True))]
+    expected = [
+        _wrapped(meaning(n, int(a), int(b))) for n, (a, b) in enumerate(zip(inputs["x"], inputs["y"], strict=True))
+    ]
     np.testing.assert_array_equal(result.outputs["out"], np.array(expected, np.int32))
 
 
@@ -110,7 +114,9 @@ def test_floats() -> None:
 
 def test_narrow_types_are_read_and_written_as_they_are() -> None:
     @T.prim_func(s_tir=True, private=True)
-    def func(a: T.Buffer((6,), "uint8"), b: T.Buffer((6,), "int8"), out: T.Buffer((6,), "uint8"), m: T.Buffer((6,), "bool")) -> None:
+    def func(
+        a: T.Buffer((6,), "uint8"), b: T.Buffer((6,), "int8"), out: T.Buffer((6,), "uint8"), m: T.Buffer((6,), "bool")
+    ) -> None:
         for i in range(6):
             out[i] = T.truncdiv(a[i] + T.Cast("uint8", 200), T.Cast("uint8", 3))
             m[i] = b[i] < T.int8(0)
@@ -138,5 +144,5 @@ def test_what_the_scalar_unit_lacks_is_refused() -> None:
     def func(x: T.Buffer((4,), "float32")) -> None:
         x[0] = T.exp(x[1])
 
-    with pytest.raises(UnsupportedError, match="TW2602.*exp"):
+    with pytest.raises(UnsupportedError, match=r"TW2602.*exp"):
         generate(func, TINY)
