@@ -1,0 +1,95 @@
+"""Normalisations against onnxruntime and float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.errors import InvalidError, UnsupportedError
+from tests.operators.evaluate import evaluate
+from tests.operators.oracle import floats, onnxruntime_node
+
+
+@pytest.mark.parametrize("axis", [-1, 1, 0])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_layer_normalization_with_its_statistics(axis: int, has_bias: bool) -> None:
+    x = floats(0, 2, 3, 5)
+    scale = floats(1, *x.shape[axis:])
+    bias = floats(2, *x.shape[axis:]) if has_bias else None
+    expected = onnxruntime_node("LayerNormalization", [x, scale, bias], outputs=3, axis=axis, epsilon=1e-3)
+    results = evaluate("LayerNormalization", x, scale, bias, axis=axis, epsilon=1e-3)
+    for result, array in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, array, rtol=2e-5, atol=2e-6)
+
+
+def test_rows_of_float16_are_normalised_in_float32() -> None:
+    x, one = floats(0, 2, 777, dtype="float16") + np.float16(100), np.ones(777, np.float16)
+    wide = x.astype("float64")
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(evaluate("LayerNormalization", x, one, outputs=1), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_rms_normalization() -> None:
+    x, scale = floats(0, 3, 5, dtype="float16"), floats(1, 5, dtype="float16")
+    wide = x.astype("float64")
+    expected = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(evaluate("RMSNormalization", x, scale), expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (1, 2, 3, 5)])
+def test_instance_normalization(shape: tuple[int, ...]) -> None:
+    x, scale, bias = floats(0, *shape), floats(1, shape[1]), floats(2, shape[1])
+    expected = onnxruntime_node("InstanceNormalization", [x, scale, bias])[0]
+    np.testing.assert_allclose(evaluate("InstanceNormalization", x, scale, bias), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("opset", [18, 21])
+def test_group_normalization(groups: int, opset: int) -> None:
+    x = floats(0, 2, 6, 3, 5)
+    extent = groups if opset == 18 else 6
+    scale, bias = floats(1, extent), floats(2, extent)
+    wide = x.reshape(2, groups, -1).astype("float64")
+    normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    per_channel = [np.repeat(v, 6 // extent).reshape(6, 1, 1) for v in (scale, bias)]
+    expected = normal.reshape(x.shape) * per_channel[0] + per_channel[1]
+    result = evaluate("GroupNormalization", x, scale, bias, num_groups=groups)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_normalization_is_a_factor_and_a_shift_per_channel() -> None:
+    x = floats(0, 2, 3, 4, 5)
+    terms = [floats(seed, 3, low=0.2) for seed in range(1, 5)]
+    expected = onnxruntime_node("BatchNormalization", [x, *terms], epsilon=1e-3)[0]
+    np.testing.assert_allclose(evaluate("BatchNormalization", x, *terms, epsilon=1e-3), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UnsupportedError, match="TW2112"):
+        evaluate("BatchNormalization", x, *terms, training_mode=1)
+    with pytest.raises(InvalidError, match="TW2108"):
+        evaluate("BatchNormalization", x, terms[0][:2], *terms[1:])
+
+
+def test_mean_variance_normalization() -> None:
+    x = floats(0, 3, 2, 5)
+    wide = x.astype("float64")
+    expected = (wide - wide.mean((0, 2), keepdims=True)) / wide.std((0, 2), keepdims=True)
+    np.testing.assert_allclose(evaluate("MeanVarianceNormalization", x, axes=[0, -1]), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_lp_normalization(p: int, axis: int) -> None:
+    x = floats(0, 3, 7)
+    expected = onnxruntime_node("LpNormalization", [x], axis=axis, p=p)[0]
+    np.testing.assert_allclose(evaluate("LpNormalization", x, axis=axis, p=p), expected, rtol=1e-5)
+    np.testing.assert_array_equal(evaluate("LpNormalization", np.zeros((2, 3), np.float32), p=p), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_local_response_normalization(size: int) -> None:
+    x = floats(0, 2, 5, 3, 3)
+    squares = np.zeros(x.shape)
+    for channel in range(5):
+        near = slice(max(0, channel - (size - 1) // 2), min(5, channel + size // 2 + 1))
+        squares[:, channel] = (x[:, near].astype("float64") ** 2).sum(axis=1)
+    expected = x / (1.5 + 0.3 / size * squares) ** 0.6
+    np.testing.assert_allclose(evaluate("LRN", x, size=size, alpha=0.3, beta=0.6, bias=1.5), expected, rtol=1e-5)
