@@ -13,7 +13,7 @@ appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -139,6 +139,22 @@ def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequen
     )
 
 
+def cut_inside(sch: Any, master: Master, loop: Any, step: Cut) -> Placed:
+    """Cut k of a product that was moved inside ``loop``, all of whose other loops belong to one instruction."""
+    inside = loops_below(sch, master.block, loop)
+    kept = [inside[axis] for axis, role in enumerate(master.roles) if role != "k"]
+    parts = [sch.split(inside[axis], [None, step.second, step.inner]) for axis in master.axes("k")]
+    inner = [*kept, *(part[2] for part in parts)]
+    sch.reorder(*(part[0] for part in parts), *(part[1] for part in parts), *inner)
+    return Placed(loop, [loop], parts[0][0], parts[-1][0], parts[-1][1], inner)
+
+
+def loops_below(sch: Any, block: Any, outside: Any) -> list[Any]:
+    loops = sch.get_loops(block)
+    depth = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(outside)))
+    return list(loops[depth + 1 :])
+
+
 def start_sum(sch: Any, master: Any, placed: Placed) -> None:
     """Set the sum to zero before its first chunk, and mark both nests."""
     sch.annotate(placed.inner[0], CUBE, "product")
@@ -152,9 +168,7 @@ def start_sum(sch: Any, master: Any, placed: Placed) -> None:
 
 def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
     """Say that the nest of a block inside the loop ``outside`` is one instruction."""
-    loops = sch.get_loops(block)
-    depth = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(outside)))
-    sch.annotate(loops[depth + 1], CUBE, what)
+    sch.annotate(loops_below(sch, block, outside)[0], CUBE, what)
 
 
 def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:
@@ -167,11 +181,11 @@ def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:
     if path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
         return 0
     total = 0 if fixed else DTYPES[isa_dtype(result)].itemsize * elements
-    made = {result.name}
+    made = {result}
     for stage in stages:
         block = sch.get(stage)
-        buffers = [block.writes[0].source, *(r.source for r in block.reads if r.source.name not in made)]
-        made |= {buffer.name for buffer in buffers}
+        buffers = {block.writes[0].source, *(r.source for r in block.reads)} - made
+        made |= buffers
         total += sum(DTYPES[isa_dtype(b)].itemsize * prod(int(n) for n in b.shape) for b in buffers)
     return -(-total // elements)
 
@@ -226,23 +240,34 @@ def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
     if len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), result):
         taken = consumers[0]
     else:
-        reads = [region.source.name for region in sch.get(consumers[0]).reads]
-        taken = sch.cache_read(consumers[0], reads.index(result.name), UB, consumers)
+        reads = [region.source.same_as(result) for region in sch.get(consumers[0]).reads]
+        taken = sch.cache_read(consumers[0], reads.index(True), UB, consumers)
     return taken, followers(sch, taken)
 
 
 def followers(sch: Any, block: Any) -> list[Any]:
     """All stages that need a stage, in program order."""
-    wanted = set[str]()
+    return _in_order(sch, _reached(sch, block, sch.get_consumers))
+
+
+def ancestors(sch: Any, block: Any) -> list[Any]:
+    """All stages that a stage needs, in program order."""
+    return _in_order(sch, _reached(sch, block, sch.get_producers))
+
+
+def _reached(sch: Any, block: Any, neighbours: Callable[[Any], list[Any]]) -> set[Any]:
+    found: set[Any] = set()
     frontier = [block]
     while frontier:
-        for consumer in sch.get_consumers(frontier.pop()):
-            name = sch.get(consumer).name_hint
-            if name not in wanted:
-                wanted.add(name)
-                frontier.append(consumer)
-    blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    return [b for b in blocks if sch.get(b).name_hint in wanted]
+        for neighbour in neighbours(frontier.pop()):
+            if sch.get(neighbour) not in found:
+                found.add(sch.get(neighbour))
+                frontier.append(neighbour)
+    return found
+
+
+def _in_order(sch: Any, wanted: set[Any]) -> list[Any]:
+    return [b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b) in wanted]
 
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
@@ -261,20 +286,29 @@ FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 su
 
 def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, chip: Chip) -> None:
     """Move the stages behind the product to the tile: in UB, with their other inputs brought there."""
-    parameters = {parameter.name for parameter in sch.mod["main"].params}
+    parameters = list(sch.mod["main"].params)
     trip = placed.trips[-1] if placed.trips else placed.core
     for block in [taken, *slaves]:
         sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
     mark(sch, taken, trip, f"result{placed.result}")
     for block in [taken, *slaves]:
-        leaves = sch.get(block).writes[0].source.name in parameters
+        leaves = _is_one_of(sch.get(block).writes[0].source, parameters)
         if not leaves:
             sch.set_scope(block, 0, UB)
         elif block is not taken or not path(chip, "l0c", "ddr"):
             stored = sch.cache_write(block, 0, UB)
             sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)
     for block in slaves:
-        for index in reversed(range(len(sch.get(block).reads))):
-            if sch.get(block).reads[index].source.name in parameters:
-                extra = sch.cache_read(block, index, UB)
-                sch.compute_at(extra, trip, preserve_unit_loops=True)
+        stage_inputs(sch, block, trip, parameters)
+
+
+def stage_inputs(sch: Any, block: Any, loop: Any, parameters: Sequence[Any]) -> None:
+    """Copy what a stage reads of the kernel's inputs to UB inside the loop."""
+    for index in reversed(range(len(sch.get(block).reads))):
+        if _is_one_of(sch.get(block).reads[index].source, parameters):
+            extra = sch.cache_read(block, index, UB)
+            sch.compute_at(extra, loop, preserve_unit_loops=True)
+
+
+def _is_one_of(buffer: Any, parameters: Sequence[Any]) -> bool:
+    return any(buffer.same_as(parameter) for parameter in parameters)

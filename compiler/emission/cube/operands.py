@@ -71,6 +71,40 @@ def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 
 @recogniser
+def from_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l1[row, column] = ub[...]``: rows of UB into nz layout."""
+    target = nest.target
+    if target.memory != "l1" or nest.value.op != "load" or mark_of(nest) != "operand":
+        return
+    source: Access = nest.value.value
+    if source.memory != "ub":
+        return
+    row, column, _ = matrix_indices(target)
+    offset = l1_offset(target)
+    rows, columns = single_loop(row), single_loop(column)
+    simple = is_simple(row) and is_simple(column) and offset is not None and source.is_affine
+    if not simple or {loop for loop in (rows, columns) if loop} != set(nest.loops) or target.dtype != source.dtype:
+        yield Rejection("stnz", "the block is no matrix of rows and columns")
+        return
+    if columns is not None and source.coefficient(columns) != 1:
+        yield Rejection("stnz", "the elements of a row do not lie side by side")
+        return
+    stride = 0 if rows is None else source.coefficient(rows)
+    pitch = l1_pitch(target.buffer)
+    price = instruction_cycles("stnz", (target.dtype,), (0, 0, bound(rows), bound(columns), stride or 0, pitch), chip)
+    if isinstance(price, str):
+        yield Rejection("stnz", price)
+        return
+
+    def build() -> Any:
+        slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source))]
+        slots += [extent(rows), extent(columns), stride, pitch]
+        return guarded(nest.loops, instruction("stnz", (target.dtype,), slots))
+
+    yield Candidate(f"stnz.{target.dtype}", price, 1, build, kind="copy")
+
+
+@recogniser
 def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``l0a[m, k] = l1[m, k]`` or ``l1[k, m]``, and the same for L0B."""
     target = nest.target
