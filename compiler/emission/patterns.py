@@ -411,7 +411,7 @@ def _holds(condition: str, row: Row, binding: _Binding) -> bool:
     if condition.startswith("not "):
         return not _holds(condition[4:], row, binding)
     if condition in _TYPE_CONDITIONS:
-        return _TYPE_CONDITIONS[condition](binding.mods["src"], binding.mods["to"])
+        return _TYPE_CONDITIONS[condition](binding.mods)
     left, sign, right = condition.split(" ")
     modifier: Modifier | None = next((m for m in row.modifiers if m.name == left), None)
     if modifier is not None:
@@ -423,8 +423,9 @@ def _holds(condition: str, row: Row, binding: _Binding) -> bool:
     return isinstance(known, int | float) and isinstance(value, int | float) and known <= value
 
 
-_TYPE_CONDITIONS: dict[str, Callable[[str, str], bool]] = {
-    "widens": lambda src, to: DTYPES[to].itemsize > DTYPES[src].itemsize,
-    "rounds": lambda src, to: src in FLOATS and to in INTS,
-    "wraps": _wraps,
+_TYPE_CONDITIONS: dict[str, Callable[[dict[str, str]], bool]] = {
+    "floats": lambda mods: mods["dtype"] in FLOATS,
+    "widens": lambda mods: DTYPES[mods["to"]].itemsize > DTYPES[mods["src"]].itemsize,
+    "rounds": lambda mods: mods["src"] in FLOATS and mods["to"] in INTS,
+    "wraps": lambda mods: _wraps(mods["src"], mods["to"]),
 }

@@ -27,7 +27,7 @@ from compiler.emission.scopes import TIR_DTYPE
 from compiler.emission.terms import LEAVES, Term, loads_of, numbered, term_of
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
-from compiler.tir.conditions import variables_of
+from compiler.tir.conditions import negated, variables_of
 from compiler.tir.rewriter import fresh, loads
 
 SCOPE = "local.ub"
@@ -158,7 +158,7 @@ class _Splitter:
     def _into_target(self, mine: Term | None) -> list[Any]:
         if self.term.op in _PLAIN and not self._has_data_index():
             return []
-        if self.term.op == "choice" and all(arg.op in ("const", "load") for arg in self.term.args):
+        if self.term.op == "choice" and all(arg.op == "load" for arg in self.term.args):
             return []
         if self.term.op == "index" and self._is_pattern(self.term):
             return []
@@ -173,16 +173,13 @@ class _Splitter:
         return self.out
 
     def _through_temporary(self, mine: Term | None) -> list[Any]:
-        if self.term.op == "load" and not self._has_data_index():
+        if self.term.op == "load" and not any(loads(index) for a in self.accesses for index in a.indices):
             return []
         if self.term.op == "choice" and all(arg.op == "load" for arg in self.term.args):
             return []
         step = self.cover.step(self.term)
         if step is None or mine is not None:
             return []
-        if self.term.op == "load":
-            self._emit(self._target_store(self._loaded(self.term)))
-            return self.out
         self._count(step)
         place = self._place(self.term, everywhere=True)
         self._emit(self._target_store(place))
@@ -281,12 +278,22 @@ class _Splitter:
         return load
 
     def _temporary(self, term: Term, dependencies: frozenset[int]) -> Any:
-        loops = [self.split.loops[n] for n in sorted(dependencies)]
+        loops = [self.split.loops[n] for n in self._order(term, dependencies)]
         name = f"{self.target.buffer.name}_{term.op if term.op not in LEAVES else 'staged'}"
         shape = [loop.bound for loop in loops] or [1]
         buffer = tirx.decl_buffer(shape, TIR_DTYPE[term.dtype], name, scope=SCOPE)
         self.split.temporaries.append(Temporary(buffer, self.split.clock, self.split.clock))
         return tirx.BufferLoad(buffer, [loop.position for loop in loops] or [tirx.IntImm("int32", 0)])
+
+    def _order(self, term: Term, dependencies: frozenset[int]) -> list[int]:
+        """Loops as the largest of what a term reads walks them, so that it is read and written in long runs."""
+        reads = [self.accesses[leaf.value] for leaf in _leaves(term) if leaf.op == "load"]
+        moved = [[abs(access.coefficients[n] or 0) for n in sorted(dependencies)] for access in reads]
+        steps = max(moved, key=lambda one: sum(step > 0 for step in one), default=[])
+        if not steps or not all(steps):
+            return sorted(dependencies)
+        by_loop = dict(zip(sorted(dependencies), steps, strict=True))
+        return sorted(dependencies, key=lambda n: -by_loop[n])
 
     def _storing(self, load: Any) -> Any:
         def store(value: Any) -> None:
@@ -345,21 +352,37 @@ class _Splitter:
         return None
 
     def _choose(self, term: Term, store: Any, place: frozenset[int] | None) -> None:
-        """A value that loop variables choose: two branches, each with statements of its own."""
+        """A value that loop variables choose: an if with statements of its own in its branches.
+
+        A branch that is the same number everywhere is written everywhere, and the other one over it: one fill and
+        one smaller nest, where two branches would cut every loop around them.
+        """
         condition = term.value.key
-        branches = []
-        for arg, holds in zip(term.args, (condition, tirx.Not(condition)), strict=True):
-            outer, self.out = self.out, []
-            places, self.places = self.places, dict(self.places)
-            self.conditions = (*self.conditions, holds)
-            step = self.cover.step(arg)
-            if step is not None:
-                self._count(step)
-            self._compute(arg, store, place)
-            self.conditions = self.conditions[:-1]
-            branches.append(_sequence(self.out))
-            self.out, self.places = outer, places
-        self._emit(tirx.IfThenElse(condition, branches[0], branches[1]))
+        for number, other, holds in (
+            (term.args[1], term.args[0], condition),
+            (term.args[0], term.args[1], negated(condition)),
+        ):
+            if number.op == "const" and place is not None:
+                store(expression(number, lambda one: None))
+                self._emit(tirx.IfThenElse(holds, self._branch(other, holds, store, place), None))
+                return
+        opposite = negated(condition)
+        first = self._branch(term.args[0], condition, store, place)
+        self._emit(tirx.IfThenElse(condition, first, self._branch(term.args[1], opposite, store, place)))
+
+    def _branch(self, term: Term, holds: Any, store: Any, place: frozenset[int] | None) -> Any:
+        """The statements that store a term where a condition holds."""
+        outer, self.out = self.out, []
+        places, self.places = self.places, dict(self.places)
+        self.conditions = (*self.conditions, holds)
+        step = self.cover.step(term)
+        if step is not None:
+            self._count(step)
+        self._compute(term, store, place)
+        self.conditions = self.conditions[:-1]
+        body = _sequence(self.out)
+        self.out, self.places = outer, places
+        return body
 
     def _leaf(self, term: Term) -> Any:
         if term.op == "load":

@@ -275,8 +275,8 @@ class Row:
     category: str = ""
     # What the destination becomes, as an expression over operand names: what emission matches programs against.
     # Several spellings are alternatives. After " if " stands what must hold of the scalars and modifiers:
-    # "round == rne", "low <= high", or one of `widens` (to a wider type), `rounds` (a float to an integer) and
-    # `wraps` (an integer to one that does not hold its values). `sum_n0(a)` folds over a dimension, `saturate(a)`
+    # "round == rne", "low <= high", or one of `floats`, `widens` (to a wider type), `rounds` (a float to an integer)
+    # and `wraps` (an integer to one that does not hold its values). `sum_n0(a)` folds over a dimension, `saturate(a)`
     # clips to the destination's range and converts, `cast(a)` converts.
     computes: Computes = ()
 

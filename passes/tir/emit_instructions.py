@@ -35,7 +35,7 @@ class EmitInstructions(Pass):
 
     name: ClassVar[str] = "emit-instructions"
     requires: ClassVar[frozenset[str]] = frozenset({"one-store-per-nest", "guard-free"})
-    establishes: ClassVar[frozenset[str]] = frozenset({"instructions"})
+    establishes: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
     breaks: ClassVar[frozenset[str]] = frozenset({"loops", "one-store-per-nest"})
 
     def run(self, subject: Any, chip: Chip) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import tvm_ffi
 from tvm import ir, tirx
 
+from compiler.emission.accumulators import accumulator
 from compiler.emission.nest import Surroundings
 from compiler.emission.splitting import ChainLoop, Split
 from compiler.target import Chip
@@ -15,6 +16,7 @@ from compiler.tir.rewriter import Rewriter, contains, loop_with, sequence, state
 from passes.base import Pass
 
 _SMALLEST_SHARE = 8  # temporaries of one nest may always take this share of UB
+_SUMS_SHARE = 4  # of UB, for a reduction into DDR that is kept there while it runs
 _CHAIN = (tirx.For, tirx.IfThenElse, tirx.BufferStore, tirx.SeqStmt)
 
 
@@ -30,6 +32,7 @@ class PreProcess(Pass):
     1. The split costs least among those that the rows' ``computes`` texts allow; common subexpressions are worked
        out once, those that do not depend on all loops in a nest of their own.
     2. What is read from DDR is staged in UB first, and what is stored there last, unless the store is a plain copy.
+       A reduction into DDR is kept in UB while its nest runs.
     3. A temporary has one element per iteration of the loops its value depends on. If those of a nest do not fit
        into what UB has left, the outermost loop becomes a tile loop with temporaries inside it.
     4. Conditions over loop variables stay conditions: a value they choose becomes an if around two stores.
@@ -61,6 +64,12 @@ class _PreProcessor(Rewriter):
     def _split_nest(self, loop: tirx.For) -> Any:
         """The nest with its stores split, in tiles if the temporaries are too large (3)."""
         loops = tuple(_chain_loops(loop, self))
+        sums = accumulator(loop, loops)
+        if sums is not None and sums.bytes <= self.chip.memory.ub_bytes // _SUMS_SHARE:
+            inside = self.statement(sums.inside(loop))
+            return sequence([tirx.AllocBuffer(sums.local), *sums.before(), inside, sums.after()])
+        if sums is not None and len(loops) > 1 and loops[0] in sums.moved:
+            return super().loop(loop)
         body, split = self._split(loop, loops)
         if body.same_as(loop) or split.peak_bytes <= self.budget_bytes:
             return self._assembled(body, split, loop)

@@ -95,7 +95,7 @@ ROWS = [
     _binary(461, "vcopysign", np.copysign, "dst = |a| with the sign of b", FLOATS, computes="copysign(a, b)"),
     _binary(
         462, "vabsdiff", _absolute_difference, "dst = |a - b|; integers wrap",
-        computes=("abs(a - b)", "max(a, b) - min(a, b)"),
+        computes=("abs(a - b) if floats", "max(a, b) - min(a, b)"),
     ),
     _binary(
         463, "vsqdiff", lambda a, b: np.square(a - b), "dst = (a - b)^2; integers wrap",

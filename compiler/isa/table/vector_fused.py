@@ -173,14 +173,14 @@ ROWS = [
         (_A,), _SCALARS, (*_QUANTISED, "int16", "int32"), FLOATS,
         computes=(
             "(cast(a) - zero_point) * scale",
-            "cast(a - zero_point) * scale",
+            "cast(cast(a) - zero_point) * scale",
             "cast(a) * scale if zero_point == 0",
         ),
     ),
     _converting(
         603, "vdequantt", _dequantised, "dst = (a - zero_point) * scale; by tensors",
         (_A, *_TENSORS), (), (*_QUANTISED, "int16", "int32"), FLOATS,
-        computes=("(cast(a) - cast(zero_point)) * scale", "cast(a - zero_point) * scale"),
+        computes=("(cast(a) - cast(zero_point)) * scale", "cast(cast(a) - zero_point) * scale"),
     ),
     _converting(
         604, "vrequant",
