@@ -40,13 +40,16 @@ def prim_function(
             buffers += [
                 T.arg(f"out{i}", T.buffer(shape, dtype, layout=None)) for i, (shape, dtype) in enumerate(outputs)
             ]
-            body(*buffers)
+            with T.sblock("root"):
+                body(*buffers)
     return builder.get()
 
 
 def scratch(shape: Shape, dtype: str) -> Buffer:
     """A buffer that lives as long as the PrimFunc runs."""
-    return T.sblock_alloc_buffer(shape, dtype, layout=None)
+    buffer = T.sblock_alloc_buffer(shape, dtype, layout=None)
+    IRBuilder.name(_unique("scratch"), buffer)
+    return buffer
 
 
 @contextmanager
@@ -120,7 +123,7 @@ def ordered_block(name: str) -> Iterator[None]:
 
 
 def _unique(name: str) -> str:
-    """A schedule finds a block by its name."""
+    """A schedule finds blocks and buffers by their names."""
     used = _names_used.get()
     used[name] += 1
     return name if used[name] == 1 else f"{name}_{used[name] - 1}"

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.runtime import DataType
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axes, normalised_axis, shape_of
+from compiler.operators.cast import onnx_dtype
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
+
+NARROWED = (7, 11, 13)  # int64, double and uint64 of ONNX: values are kept in 32 bits, so that their bits are others
 
 
 @operator("Reshape", schedule="view")
@@ -67,6 +71,15 @@ def unsqueeze(data: te.Tensor, axes: Constant) -> te.Tensor:
 @operator("Identity", schedule="view")
 def identity(data: te.Tensor) -> te.Tensor:
     return viewed(data, shape_of(data))
+
+
+@operator("BitCast", schedule="view")
+def bit_cast(data: te.Tensor, *, to: int) -> te.Tensor:
+    """The same bits as another type of as many bits."""
+    dtype = onnx_dtype(to)
+    if DataType(dtype).bits != DataType(dtype_of(data)).bits or to in NARROWED:
+        raise refusals.wrong_dtype(f"the type must have as many bits as {dtype} ({to}), and at most 32", data=data)
+    return te.compute(shape_of(data), lambda *i: tirx.reinterpret(dtype, data[i]), "bit_cast")
 
 
 @operator("Dropout", schedule="view")

@@ -78,3 +78,13 @@ def test_dropout_keeps_everything() -> None:
     kept, mask = evaluate("Dropout", x)
     np.testing.assert_array_equal(kept, x)
     assert mask.all()
+
+
+def test_bit_cast() -> None:
+    x = np.array([0, 1, -1, 1.5, np.inf], np.float32)
+    np.testing.assert_array_equal(evaluate("BitCast", x, to=6), x.view(np.int32))
+    np.testing.assert_array_equal(evaluate("BitCast", x.view(np.int32), to=1), x)
+    with pytest.raises(TilewrightError, match="TW2109"):
+        evaluate("BitCast", x, to=10)
+    with pytest.raises(TilewrightError, match="TW2109"):
+        evaluate("BitCast", x, to=7)
