@@ -12,6 +12,9 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
+from tvm import tirx
+from tvm_ffi import structural_walk
+
 from compiler.emission.costs import DISPATCH_CYCLES, LOOP_OVERHEAD_CYCLES
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.target import Chip
@@ -59,14 +62,26 @@ class Placement:
 def eligible(nest: Nest, accesses: Sequence[Access], written: int = 0) -> list[Dim]:
     """The loops that can be dimensions: affine without going backwards, and the destination moves in each.
 
-    ``written`` is the number of leading accesses that are destinations.
+    ``written`` is the number of leading accesses that are destinations. A loop that decides how often another one runs
+    stays a scalar loop: an instruction's extents are known before it starts.
     """
     dims = []
+    deciding = _variables_of_extents(nest)
     for position, loop in enumerate(nest.loops):
+        if loop.var in deciding:
+            continue
         strides = tuple(access.coefficients[position] for access in accesses)
         if all(s is not None and s >= 0 for s in strides) and loop.bound <= EXTENT_LIMIT:
             dims.append(Dim((loop,), loop.extent, loop.bound, tuple(int(s or 0) for s in strides)))
     return [dim for dim in dims if all(dim.strides[:written])]
+
+
+def _variables_of_extents(nest: Nest) -> set[Any]:
+    found = set[Any]()
+    for loop in nest.loops:
+        if not isinstance(loop.extent, int):
+            structural_walk(loop.extent, (tirx.Var, found.add))
+    return found
 
 
 def merged(dims: Iterable[Dim], mergeable: Callable[[Dim, Dim], bool] = lambda outer, inner: True) -> list[Dim]:

@@ -24,7 +24,7 @@ from compiler.isa.table import rows
 FOLDS = {
     f"{op}_{axis}": (term_op, axis)
     for op, term_op in (("sum", "add"), ("prod", "mul"), ("max", "max"), ("min", "min"), ("any", "or"), ("all", "and"))
-    for axis in ("n0", "n1", "blocks", "pairs")
+    for axis in ("n0", "n1", "blocks")
 }
 
 _OPERATORS: dict[type, str] = {
@@ -84,7 +84,7 @@ class Spelling:
 
     @property
     def fold(self) -> tuple[str, str] | None:
-        """(operation, dimension) if the row reduces: "n0", "n1", "blocks" or "pairs"."""
+        """(operation, dimension) if the row reduces: "n0", "n1" or "blocks"."""
         return self.pattern.value if self.pattern.op == "fold" else None
 
 
@@ -356,11 +356,11 @@ def _close(a: float, b: float, dtype: str) -> bool:
 
 
 def _lossless(source: str, target: str) -> bool:
-    """Whether every value of ``source`` is one of ``target``."""
-    if source == "bool":
+    """Whether the vector unit, which computes in fp32, sees the same value whether or not it is converted first."""
+    if source == "bool" or target == "fp32":
         return True
     if source in FLOATS:
-        return target == "fp32"
+        return False
     if target in FLOATS:
         return DTYPES[source].itemsize < DTYPES[target].itemsize
     return not _wraps(source, target)

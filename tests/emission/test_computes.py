@@ -37,6 +37,8 @@ WITHOUT_TEXT = {
     ),
     "an order of elements": "vsort vsortpairs vsort32 vmrgsort2 vmrgsort4 vtopk",
     "windows": "vmaxpool vminpool vsumpool vdwconv vupsample vbilinear",
+    "a pattern and a conversion make it": "vramp",
+    "an element-wise row with strides of two does the same": "vpairsum vpairmax vpairmin",
     "random numbers": "vrand vrandi vrandn vdropout",
 }
 
@@ -165,8 +167,6 @@ def _folded(fold: tuple[str, str], a: Any) -> Any:
     if axis == "blocks":
         size = 32 // a.dtype.itemsize if a.dtype != np.float64 else values_block[0]
         return reduce(a.reshape(*a.shape[:-1], -1, size), axis=-1)
-    if axis == "pairs":
-        return reduce(a.reshape(*a.shape[:-1], -1, 2), axis=-1)
     return reduce(a, axis=-1)
 
 

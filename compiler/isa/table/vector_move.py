@@ -45,7 +45,7 @@ _WHOLE = ("int16", "int32", "int64")
 
 def _fill(
     opcode: int, mnemonic: str, function: Callable[[Args], Any], doc: str, scalars: tuple[Operand, ...],
-    dtypes: tuple[str, ...], computes: Computes,
+    dtypes: tuple[str, ...], computes: Computes = (),
 ) -> Row:  # fmt: skip
     """``dst = function(args)``: no tensor is read."""
     return Row(
@@ -211,7 +211,6 @@ ROWS = [
     ),
     _fill(
         771, "vramp", _ramp, "dst[..., k] = start + k * step, in fp32", (Float("start"), Float("step")), FLOATS,
-        computes="start + n0 * step",
     ),
     # ---- copies and broadcasts
     _move(776, "vcopy", lambda args, a: a, "dst = a", rules=VECTOR_RULES, computes="a"),

@@ -118,7 +118,6 @@ def _pair(
     combine: Callable[..., Any],
     doc: str,
     dtypes: tuple[str, ...],
-    computes: str,
 ) -> Row:
     """One result per pair of neighbours; the iteration shape is that of ``dst``."""
     return Row(
@@ -131,7 +130,6 @@ def _pair(
         rules=MOVE_RULES,
         semantics=lambda args, a: combine(a[..., 0::2], a[..., 1::2]),
         timing=lambda args: vector_timing(args, cost.BLOCK_REDUCE),
-        computes=computes,
     )
 
 
@@ -235,13 +233,11 @@ ROWS = [
         682, "vgmin", np.minimum, "dst = least element of each 32-byte block; NaN if one is", NUMBERS,
         computes="min_blocks(a)",
     ),
-    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE, computes="sum_pairs(a)"),
+    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE,),
     _pair(
         685, "vpairmax", np.maximum, "dst[i] = the greater of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS,
-        computes="max_pairs(a)",
     ),
     _pair(
         686, "vpairmin", np.minimum, "dst[i] = the lesser of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS,
-        computes="min_pairs(a)",
     ),
 ]  # fmt: skip
