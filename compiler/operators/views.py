@@ -12,7 +12,7 @@ from tvm.runtime import DataType
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axes, normalised_axis, shape_of
-from compiler.operators.cast import onnx_dtype
+from compiler.operators.cast import converted_element, onnx_dtype
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
 
@@ -79,7 +79,9 @@ def bit_cast(data: te.Tensor, *, to: int) -> te.Tensor:
     dtype = onnx_dtype(to)
     if DataType(dtype).bits != DataType(dtype_of(data)).bits or to in NARROWED:
         raise refusals.wrong_dtype(f"the type must have as many bits as {dtype} ({to}), and at most 32", data=data)
-    return te.compute(shape_of(data), lambda *i: tirx.reinterpret(dtype, data[i]), "bit_cast")
+    truth = "bool" in (dtype, dtype_of(data))  # a byte that is 0 or 1
+    convert = converted_element if truth else lambda value, dtype: tirx.reinterpret(dtype, value)
+    return te.compute(shape_of(data), lambda *i: convert(data[i], dtype), "bit_cast")
 
 
 @operator("Dropout", schedule="view")

@@ -84,6 +84,9 @@ def test_bit_cast() -> None:
     x = np.array([0, 1, -1, 1.5, np.inf], np.float32)
     np.testing.assert_array_equal(evaluate("BitCast", x, to=6), x.view(np.int32))
     np.testing.assert_array_equal(evaluate("BitCast", x.view(np.int32), to=1), x)
+    truth = np.array([True, False])
+    np.testing.assert_array_equal(evaluate("BitCast", truth, to=2), truth.view(np.uint8))
+    np.testing.assert_array_equal(evaluate("BitCast", truth.view(np.uint8), to=9), truth)
     with pytest.raises(TilewrightError, match="TW2109"):
         evaluate("BitCast", x, to=10)
     with pytest.raises(TilewrightError, match="TW2109"):
