@@ -1,23 +1,41 @@
-"""The debug section: where each instruction comes from. An artifact runs the same without it."""
+"""The debug section: where each instruction of each program comes from. An artifact runs the same without it.
+
+An instruction has a line. In a program that was compiled, the line is one of its listing, which says what the statement
+was, and the label before the instruction is the use of a kernel, whose ONNX nodes the manifest names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from compiler.artifact.typed import SchemaFault, array, integer, record, shown, text
+from compiler.artifact.typed import MAX_TEXT_CHARS, SchemaFault, array, integer, record, shown, text
 from compiler.isa.program import MAX_INSTRUCTIONS, Program
+from compiler.runtime.model import ProgramSegment
 
 MAX_LINE = 2**31 - 1
-MAX_LABELS = 1 << 20
+MAX_LABELS = MAX_LISTING = 1 << 20
 
 Labels = tuple[tuple[str, int], ...]
 
 
-def build(program: Program) -> dict[str, Any]:
+def build(segments: Sequence[ProgramSegment]) -> list[dict[str, Any]]:
     """The lines as runs of equal steps, since most instructions stand one line below the one before."""
-    return {"line_steps": _steps(program.lines), "labels": [[name, index] for name, index in program.labels]}
+    return [
+        {
+            "line_steps": _steps(segment.program.lines),
+            "labels": [[name, index] for name, index in segment.program.labels],
+            "listing": [line[:MAX_TEXT_CHARS] for line in segment.listing],
+        }
+        for segment in segments
+    ]
+
+
+def is_empty(tables: Sequence[dict[str, Any]]) -> bool:
+    return not any(content for table in tables for content in table.values())
 
 
 def _steps(lines: tuple[int, ...]) -> list[int]:
@@ -31,15 +49,25 @@ def _steps(lines: tuple[int, ...]) -> list[int]:
     return flat
 
 
-def read(tables: object, instructions: int) -> tuple[tuple[int, ...], Labels]:
-    """(line of each instruction, labels); raises SchemaFault."""
-    top = record(tables, "debug", ("line_steps", "labels"))
-    labels = array(top["labels"], "debug.labels", MAX_LABELS, lambda v, w: _label(v, w, instructions))
-    return _lines(top["line_steps"], instructions), labels
+def read(tables: object, programs: Sequence[Program]) -> tuple[ProgramSegment, ...]:
+    """The programs with what is known of their instructions; raises SchemaFault."""
+    found = array(tables, "debug", len(programs), lambda v, w: record(v, w, ("line_steps", "labels", "listing")))
+    if len(found) != len(programs):
+        raise SchemaFault(f"debug has {len(found)} items; the artifact has {len(programs)} programs")
+    return tuple(_segment(table, f"debug[{i}]", programs[i]) for i, table in enumerate(found))
 
 
-def _lines(value: object, instructions: int) -> tuple[int, ...]:
-    where = "debug.line_steps"
+def _segment(table: dict[str, Any], where: str, program: Program) -> ProgramSegment:
+    count = len(program.instrs)
+    labels = array(table["labels"], f"{where}.labels", MAX_LABELS, lambda v, w: _label(v, w, count))
+    listing = array(table["listing"], f"{where}.listing", MAX_LISTING, text)
+    lines = _lines(table["line_steps"], f"{where}.line_steps", count)
+    if listing and lines and max(lines) > len(listing):
+        raise SchemaFault(f"{where}.line_steps leads to line {max(lines)}; the listing has {len(listing)}")
+    return ProgramSegment(replace(program, lines=lines, labels=labels), listing)
+
+
+def _lines(value: object, where: str, instructions: int) -> tuple[int, ...]:
     flat = array(value, where, 2 * MAX_INSTRUCTIONS, lambda v, w: integer(v, w, -MAX_LINE, MAX_LINE))
     if not flat:
         return ()

@@ -1,9 +1,9 @@
-"""From an artifact to a program. Nothing in the file is believed: each step checks what the next one relies on."""
+"""From an artifact to a compiled model. Nothing in the file is believed: each step checks what the next relies on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from compiler.artifact import canonical, container, debug, manifest
-from compiler.artifact.container import DEBUG, HAS_HOST, MANIFEST, PROGRAMS, WEIGHTS, Header, Section
+from compiler.artifact.constants import Constant
+from compiler.artifact.container import DEBUG, HAS_HOST, HOST, MANIFEST, PROGRAMS, WEIGHTS, Header, Section
 from compiler.artifact.files import open_regular
-from compiler.artifact.manifest import Constant, Manifest
+from compiler.artifact.manifest import Manifest
+from compiler.artifact.segments import HostEntry, ProgramEntry, split
 from compiler.artifact.typed import SchemaFault
 from compiler.errors import (
     CorruptError,
@@ -22,11 +24,13 @@ from compiler.errors import (
     Place,
     Problem,
     TilewrightError,
+    UsageError,
 )
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.encoding import decode
 from compiler.isa.program import Program
 from compiler.isa.verifier import verify
+from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment, Segment
 from compiler.target import Chip
 
 
@@ -45,17 +49,28 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Artifact:
-    """What an artifact holds, checked down to the last instruction."""
+class Stored:
+    """What an artifact holds, checked down to the last instruction. Constants are read-only."""
 
-    program: Program
-    chip: Chip
+    model: CompiledModel
     manifest: Mapping[str, Any]
     sections: tuple[Section, ...]
-    constants: Mapping[str, np.ndarray]  # read-only contents of input buffers
+
+    @property
+    def chip(self) -> Chip:
+        return self.model.chip
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        return self.model.constants
+
+    @property
+    def program(self) -> Program:
+        """The program, of an artifact that is no more than one; UsageError for others."""
+        return _only_program(self.model)
 
 
-def read_program(source: str | os.PathLike[str] | bytes, *, allow_host: bool = False) -> Artifact:
+def read_artifact(source: str | os.PathLike[str] | bytes, *, allow_host: bool = False) -> Stored:
     """Read an artifact from a path, or from its bytes.
 
     CorruptError where bytes do not fit their checksums or each other, IncompatibleError where they are for another
@@ -64,15 +79,31 @@ def read_program(source: str | os.PathLike[str] | bytes, *, allow_host: bool = F
     return open_frame(read_frame(source), allow_host=allow_host)
 
 
-def open_frame(frame: Frame, *, allow_host: bool = False) -> Artifact:
+def read_program(source: str | os.PathLike[str] | bytes) -> Stored:
+    """Read an artifact that is to be run as one program; UsageError for others, and all that read_artifact raises."""
+    stored = read_artifact(source)
+    with _naming("<bytes>" if isinstance(source, bytes) else os.fspath(source)):
+        _only_program(stored.model)
+    return stored
+
+
+def _only_program(model: CompiledModel) -> Program:
+    segment = model.segments[0] if len(model.segments) == 1 else None
+    if not isinstance(segment, ProgramSegment):
+        text = f"the artifact is a model of {len(model.segments)} segments, and not one program"
+        raise UsageError(Problem("TW1509", text, hint="`tilewright run` runs models"))
+    return segment.program
+
+
+def open_frame(frame: Frame, *, allow_host: bool = False) -> Stored:
     """What an undamaged artifact means, if it is for this build."""
     with _naming(frame.file):
         if frame.header.flags & HAS_HOST and not allow_host:
-            text = "the artifact holds host kernels, which are code for this machine"
+            text = "the artifact holds host kernels, which are code that would run on this machine"
             raise InputError(Problem("TW1508", text, hint="allow them only for artifacts you trust"))
         if found := frame.incompatibilities:
             raise IncompatibleError([Problem("TW1542", text, hint=container.REBUILD) for text in found])
-        return _artifact(frame)
+        return _stored(frame)
 
 
 def read_frame(source: str | os.PathLike[str] | bytes) -> Frame:
@@ -97,19 +128,37 @@ def _load(source: str | os.PathLike[str] | bytes) -> tuple[Header, bytes]:
         return header, head + file.read(size - len(head) + 1)
 
 
-def _artifact(frame: Frame) -> Artifact:
-    weights = frame.contents[WEIGHTS]
+def _stored(frame: Frame) -> Stored:
+    contents = frame.contents
     try:
-        read = manifest.read(frame.tables, len(weights))
-        program = replace(read.program, instrs=_instructions(frame.contents[PROGRAMS], read))
-        if DEBUG in frame.contents:
-            lines, labels = debug.read(_parsed(frame.contents, DEBUG), len(program.instrs))
-            program = replace(program, lines=lines, labels=labels)
+        read = manifest.read(frame.tables, len(contents[WEIGHTS]))
+        if read.has_host != (HOST in contents):
+            raise SchemaFault("the segments and the section table disagree about host kernels")
+        programs = _programs(contents[PROGRAMS], read)
+        traced = tuple(ProgramSegment(program, ()) for program in programs)
+        if DEBUG in contents:
+            traced = debug.read(_parsed(contents, DEBUG), programs)
+        functions = _functions(contents.get(HOST, memoryview(b"")), read)
     except SchemaFault as fault:
         raise CorruptError(Problem("TW1530", str(fault))) from fault
-    _verified(program, read.chip)
-    constants = {c.name: _array(weights, c) for c in read.constants}
-    return Artifact(program, read.chip, read.tables, frame.header.sections, MappingProxyType(constants))
+    for program in programs:
+        _verified(program, read.chip)
+    found: dict[type, Iterator[Segment]] = {ProgramEntry: iter(traced), HostEntry: iter(functions)}
+    segments = tuple(next(found[type(entry)]) for entry in read.entries)
+    constants = {c.name: _array(contents[WEIGHTS], c) for c in read.constants}
+    model = CompiledModel(
+        read.name,
+        read.chip,
+        segments,
+        read.signature.inputs,
+        read.signature.outputs,
+        MappingProxyType(constants),
+        read.source,
+        read.source_sha256,
+        read.options,
+        read.kernels,
+    )
+    return Stored(model, read.tables, frame.header.sections)
 
 
 def _parsed(contents: Mapping[int, memoryview], kind: int) -> Any:
@@ -120,14 +169,33 @@ def _parsed(contents: Mapping[int, memoryview], kind: int) -> Any:
         raise CorruptError(Problem("TW1520", f"section {name}: {error}")) from error
 
 
-def _instructions(data: memoryview, read: Manifest) -> tuple[Any, ...]:
+def _programs(data: memoryview, read: Manifest) -> list[Program]:
+    """The programs with their instructions, which follow each other in the section."""
     try:
         instrs = decode(bytes(data))
     except TilewrightError as error:
         raise CorruptError(error.problems) from error
-    if len(instrs) != read.instructions:
-        raise SchemaFault(f"program.instructions is {read.instructions}; section programs has {len(instrs)}")
-    return instrs
+    entries = [(i, entry) for i, entry in enumerate(read.entries) if isinstance(entry, ProgramEntry)]
+    counts = {f"segments[{i}].instructions": entry.instructions for i, entry in entries}
+    parts = split(len(instrs), counts, "programs").values()
+    return [
+        replace(entry.program, instrs=instrs[begin:end])
+        for (_, entry), (begin, end) in zip(entries, parts, strict=True)
+    ]
+
+
+def _functions(data: memoryview, read: Manifest) -> list[HostSegment]:
+    """The host segments with their functions, which follow each other in the section."""
+    entries = [(i, entry) for i, entry in enumerate(read.entries) if isinstance(entry, HostEntry)]
+    counts = {f"segments[{i}].function_bytes": entry.function_bytes for i, entry in entries}
+    found = []
+    for (i, entry), (begin, end) in zip(entries, split(len(data), counts, "host").values(), strict=True):
+        try:
+            function = bytes(data[begin:end]).decode()
+        except UnicodeDecodeError as error:
+            raise SchemaFault(f"segments[{i}]: its function is no UTF-8") from error
+        found.append(replace(entry.segment, function=function))
+    return found
 
 
 def _verified(program: Program, chip: Chip) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import IncompatibleError
+from compiler.report.tables import columns, printable, shape_text, some
 
 if TYPE_CHECKING:
     from compiler.artifact.reader import Frame
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         content.pop("listing", None)
         lines = [json.dumps(content, indent=2)]
-    sys.stdout.writelines(f"{_escaped(line)}\n" if not args.json else f"{line}\n" for line in lines)
+    sys.stdout.writelines(f"{printable(line)}\n" if not args.json else f"{line}\n" for line in lines)
     return INCOMPATIBLE if content.get("incompatible") else 0
 
 
@@ -52,6 +53,7 @@ def _content(frame: Frame) -> dict[str, Any]:
     """All that can be said. Of an artifact for another build that is its frame and what its manifest says."""
     from compiler.artifact.container import CONTAINER_VERSION
     from compiler.artifact.reader import open_frame
+    from compiler.runtime.model import ProgramSegment
 
     content: dict[str, Any] = {
         "file": frame.file,
@@ -64,27 +66,31 @@ def _content(frame: Frame) -> dict[str, Any]:
         "manifest": frame.tables,
     }
     if not content["incompatible"]:
-        artifact = open_frame(frame, allow_host=True)
-        content["memory"] = _memory_map(artifact.program, artifact.chip)
-        content["instructions"] = _counts(artifact.program)
-        content["listing"] = artifact.program
+        model = open_frame(frame, allow_host=True).model
+        programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
+        content["memory"] = _memory_map(programs, model.chip)
+        content["instructions"] = _counts(programs)
+        content["listing"] = programs
     return content
 
 
-def _memory_map(program: Program, chip: Chip) -> dict[str, dict[str, int]]:
+def _memory_map(programs: Sequence[Program], chip: Chip) -> dict[str, dict[str, int]]:
+    """Of each memory, what the program that declares most declares."""
     from compiler.isa.dtypes import MEMORIES
 
-    ends = {name: max((b.end for b in program.buffers if b.memory == name), default=0) for name in MEMORIES}
+    buffers = [b for program in programs for b in program.buffers]
+    ends = {name: max((b.end for b in buffers if b.memory == name), default=0) for name in MEMORIES}
     return {
         name: {"declared_bytes": end, "capacity_bytes": chip.memory_bytes(name)} for name, end in ends.items() if end
     }
 
 
-def _counts(program: Program) -> dict[str, Any]:
-    queues = Counter(instr.row.queue_of(instr.mods) for instr in program.instrs)
-    categories = Counter(instr.row.category for instr in program.instrs)
+def _counts(programs: Sequence[Program]) -> dict[str, Any]:
+    instrs = [instr for program in programs for instr in program.instrs]
+    queues = Counter(instr.row.queue_of(instr.mods) for instr in instrs)
+    categories = Counter(instr.row.category for instr in instrs)
     return {
-        "total": len(program.instrs),
+        "total": len(instrs),
         "by_queue": {queue.name.lower(): queues[queue] for queue in sorted(queues)},
         "by_category": dict(sorted(categories.items(), key=lambda item: (-item[1], item[0]))),
     }
@@ -98,7 +104,7 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
     yield ""
     rows = [("section", "offset", "bytes", "sha256")]
     rows += [(name, f"{s['offset']:,}", f"{s['bytes']:,}", s["sha256"]) for name, s in content["sections"].items()]
-    yield from _columns(rows)
+    yield from columns(rows)
     yield ""
     if content["incompatible"]:
         yield "this build cannot run it:"
@@ -106,79 +112,80 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
         yield f"made by tilewright {_short(content['manifest'].get('compiler_version'))}"
         return
     yield "this build can run it"
-    yield from _manifest_lines(content["manifest"])
-    yield from _buffer_lines(content["manifest"], content["memory"])
+    manifest = content["manifest"]
+    yield from columns(list(_facts(manifest)), indent="  ", numbers=False)
+    yield ""
+    yield from _signature_lines(manifest)
+    for index, segment in enumerate(manifest["segments"]):
+        yield from _segment_lines(index, segment, manifest)
+    if content["memory"]:
+        used = [(n, f"{m['declared_bytes']:,}", f"{m['capacity_bytes']:,}") for n, m in content["memory"].items()]
+        yield from columns([("memory", "declared up to", "of"), *used])
+        yield ""
     counts = content["instructions"]
     yield f"instructions: {counts['total']:,}"
     for key in ("by_queue", "by_category"):
         yield f"  {key.replace('_', ' ')}: {', '.join(f'{name} {count:,}' for name, count in counts[key].items())}"
 
 
-def _manifest_lines(manifest: dict[str, Any]) -> Iterator[str]:
+def _facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from compiler.isa.lexer import quoted
 
-    program, chip, source = manifest["program"], manifest["chip"], manifest["source"]
-    tiling = ", ".join(f"{quoted(name)} = {value}" for name, value in program["tiling"][:20])
-    more = f", and {len(program['tiling']) - 20} more" if len(program["tiling"]) > 20 else ""
-    entries = program["entries"] if any(program["entries"]) else "all cores at instruction 0"
-    rows = [
-        ("program", quoted(program["name"])),
-        ("chip", f"{chip['name']}, content hash {chip['content_hash']}"),
-        ("cores", "all of the chip" if program["cores"] is None else str(program["cores"])),
-        ("entries", _short(entries)),
-        ("source", f"{source['name'] or 'unnamed'}, sha256 {source['sha256'] or 'not recorded'}"),
-        ("made by", f"tilewright {manifest['compiler_version']}, ABI {manifest['abi_version']}"),
-        ("instruction table", manifest["isa_table_hash"]),
-        ("options", ", ".join(f"{k} = {_short(v)}" for k, v in manifest["options"].items()) or "none"),
-        ("tiling words", (tiling + more) or "none"),
-    ]
-    yield from _columns(rows, indent="  ", numbers=False)
+    chip, source = manifest["chip"], manifest["source"]
+    programs = [segment for segment in manifest["segments"] if segment["kind"] == "program"]
+    yield "model" if manifest["signature"] else "program", quoted(manifest["name"])
+    yield "chip", f"{chip['name']}, content hash {chip['content_hash']}"
+    if len(programs) == 1:
+        (program,) = programs
+        entries = program["entries"] if any(program["entries"]) else "all cores at instruction 0"
+        tiling = some([f"{quoted(name)} = {value}" for name, value in program["tiling"]], 20)
+        yield "cores", "all of the chip" if program["cores"] is None else str(program["cores"])
+        yield "entries", _short(entries)
+        yield "tiling words", tiling or "none"
+    yield "source", f"{source['name'] or 'unnamed'}, sha256 {source['sha256'] or 'not recorded'}"
+    yield "made by", f"tilewright {manifest['compiler_version']}, ABI {manifest['abi_version']}"
+    yield "instruction table", manifest["isa_table_hash"]
+    yield "options", ", ".join(f"{k} = {_short(v)}" for k, v in manifest["options"].items()) or "none"
+
+
+def _signature_lines(manifest: dict[str, Any]) -> Iterator[str]:
+    if manifest["signature"] is None:
+        return
+    rows = [("signature", "name", "type", "shape", "on the chip", "buffer")]
+    for kind, ports in manifest["signature"].items():
+        for p in ports:
+            rows.append((kind[:-1], p["name"], p["onnx_dtype"], shape_text(p["shape"]), p["dtype"], p["buffer"]))
+    yield from columns(rows, numbers=False)
     yield ""
+    if manifest["kernels"]:
+        yield from columns([("kernel", "nodes"), *((k["name"], some(k["nodes"], 8)) for k in manifest["kernels"])])
+        yield ""
 
 
-def _buffer_lines(manifest: dict[str, Any], memory: dict[str, dict[str, int]]) -> Iterator[str]:
+def _segment_lines(index: int, segment: dict[str, Any], manifest: dict[str, Any]) -> Iterator[str]:
     from compiler.isa.lexer import quoted
 
+    if segment["kind"] == "host":
+        yield f"segment {index}: host kernel {segment['name']}: {segment['reason']}"
+        yield f"  arguments {', '.join(segment['arguments'])}; it writes {', '.join(segment['written'])}"
+        yield ""
+        return
+    if manifest["signature"]:
+        yield f"segment {index}: program, {segment['instructions']:,} instructions"
     constants = {constant["name"] for constant in manifest["constants"]}
-    if manifest["buffers"]:
-        rows = [("buffer", "role", "memory", "offset", "bytes", "type", "shape")]
-        for b in manifest["buffers"]:
-            role = f"{b['role']}, constant" if b["name"] in constants else b["role"]
-            shape = "x".join(map(str, b["shape"])) or "scalar"
-            rows.append(
-                (quoted(b["name"]), role, b["memory"], f"{b['offset']:,}", f"{b['size_bytes']:,}", b["dtype"], shape)
-            )
-        yield from _columns(rows)
+    rows = [("buffer", "role", "memory", "offset", "bytes", "type", "shape")]
+    for b in segment["buffers"]:
+        role = f"{b['role']}, constant" if b["name"] in constants and b["role"] != "scratch" else b["role"]
+        place = (b["memory"], f"{b['offset']:,}", f"{b['size_bytes']:,}")
+        rows.append((quoted(b["name"]), role, *place, b["dtype"], shape_text(b["shape"])))
+    if len(rows) > 1:
+        yield from columns(rows)
         yield ""
-        used = [(name, f"{m['declared_bytes']:,}", f"{m['capacity_bytes']:,}") for name, m in memory.items()]
-        yield from _columns([("memory", "declared up to", "of"), *used])
-        yield ""
-
-
-def _columns(rows: Sequence[tuple[str, ...]], indent: str = "", numbers: bool = True) -> Iterator[str]:
-    """Cells that hold numbers stand to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    right = [numbers and all(_is_number(row[i]) for row in rows[1:]) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            f"{cell:>{width}}" if number else f"{cell:<{width}}"
-            for cell, width, number in zip(row, widths, right, strict=True)
-        ]
-        yield (indent + "  ".join(cells)).rstrip()
-
-
-def _is_number(cell: str) -> bool:
-    return cell.replace(",", "").isdigit()
 
 
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."
-
-
-def _escaped(line: str) -> str:
-    """What a file holds may not steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 # ---- differences --------------------------------------------------------------------------------------------
@@ -188,8 +195,9 @@ def _differences(left: dict[str, Any], right: dict[str, Any]) -> Iterator[dict[s
     """Where two contents differ, as paths with both values; then the stretch of instructions that is not the same."""
     for key in ("bytes", "flags", "sections", "manifest", "memory", "instructions"):
         yield from _walk(key, left.get(key), right.get(key))
-    if "listing" in left and "listing" in right and left["listing"].instrs != right["listing"].instrs:
-        yield _code_difference(left["listing"], right["listing"])
+    for first, second in zip(left.get("listing", ()), right.get("listing", ()), strict=False):
+        if first.instrs != second.instrs:
+            yield _code_difference(first, second)
 
 
 def _walk(path: str, left: Any, right: Any) -> Iterator[dict[str, Any]]:

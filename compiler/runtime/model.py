@@ -50,12 +50,19 @@ Segment = ProgramSegment | HostSegment
 
 @dataclass(frozen=True)
 class CompiledModel:
+    """Without ``inputs`` and ``outputs`` it is one program as somebody wrote it, called by its own buffers."""
+
     name: str
     chip: Chip
     segments: tuple[Segment, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     constants: Mapping[str, np.ndarray]  # by buffer
+    source: str = ""  # the file that it was made from
     source_sha256: str = ""
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     kernels: tuple[tuple[str, tuple[str, ...]], ...] = ()  # every kernel and the ONNX nodes that it does
+
+    @property
+    def has_signature(self) -> bool:
+        return bool(self.inputs or self.outputs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.artifact import container, read_program, to_bytes
+from compiler.artifact import container, model_to_bytes, read_artifact, read_program, to_bytes
 from compiler.artifact.container import (
     DEBUG,
     HAS_HOST,
@@ -25,6 +25,7 @@ from compiler.artifact.container import (
     read_sections,
 )
 from compiler.errors import CorruptError, IncompatibleError, InputError, InvalidError, TilewrightError
+from tests.artifact import models
 from tests.artifact.programs import chip, program
 
 ENTRY_BYTES = 56
@@ -191,12 +192,14 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_host_kernels_are_refused_unless_allowed() -> None:
-    data = to_bytes(program(), chip())
+    data = model_to_bytes(models.model("{}"))
     header = read_header(data[:HEADER_BYTES], len(data))
     contents = {kind: bytes(content) for kind, content in read_sections(header, data).items()}
-    hosted = pack({**contents, HOST: b"kernels"}, HAS_HOST)
-    with pytest.raises(InputError, match="holds host kernels, which are code for this machine"):
-        read_program(hosted)
-    assert [s.name for s in read_program(hosted, allow_host=True).sections][-1] == "host"
+    with pytest.raises(InputError, match="holds host kernels, which are code that would run on this machine"):
+        read_artifact(data)
+    assert [s.name for s in read_artifact(data, allow_host=True).sections][-1] == "host"
     with pytest.raises(CorruptError, match="disagree about host kernels"):
-        read_program(pack({**contents, HOST: b"kernels"}))
+        read_artifact(pack(contents), allow_host=True)
+    without = {kind: content for kind, content in contents.items() if kind != HOST}
+    with pytest.raises(CorruptError, match="segments and the section table disagree about host kernels"):
+        read_artifact(pack(without), allow_host=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.artifact import Artifact, canonical, container, read_program, to_bytes
+from compiler.artifact import Stored, canonical, container, read_program, to_bytes
 from compiler.artifact.container import DEBUG, MANIFEST, PROGRAMS, WEIGHTS
 from compiler.artifact.reader import read_frame
 from compiler.errors import TilewrightError
@@ -115,7 +115,7 @@ class Forger:
             chip = Chip.from_dict(tables["chip"]["tables"])
             tables["chip"].update(name=chip.name, content_hash=chip.content_hash)
             if self.generator.random() < 0.9:
-                tables["program"]["chip"] = chip.name
+                tables["segments"][0]["chip"] = chip.name
         except (KeyError, TypeError, ValueError, AttributeError):
             return
 
@@ -147,13 +147,13 @@ class Forger:
         )
 
 
-def runnable(artifact: Artifact) -> bool:
+def runnable(artifact: Stored) -> bool:
     """Small enough to be run thousands of times."""
     arrays = [b for b in artifact.program.buffers if b.role != "scratch"]
     return sum(b.size_bytes for b in arrays) < 1 << 22 and artifact.chip.cores <= 64
 
 
-def run_or_refuse(artifact: Artifact) -> None:
+def run_or_refuse(artifact: Stored) -> None:
     program, chip = artifact.program, artifact.chip
     inputs = {
         b.name: np.ones(b.shape, DTYPES[b.dtype].numpy) for b in program.buffers if b.role in ("input", "inout")

@@ -71,7 +71,7 @@ def named(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-NULLABLE = {("source", "sha256"), ("program", "chip")}
+NULLABLE = {("source", "sha256"), ("segments", 0, "chip")}
 PATHS = [p for p in paths(TABLES[MANIFEST]) if p[:2] != ("chip", "tables")]
 
 
@@ -113,6 +113,8 @@ def test_the_top_level_is_as_strict() -> None:
 
 
 HUGE = 10**18
+SEGMENT = ("segments", 0)
+BUFFER = TABLES[MANIFEST]["segments"][0]["buffers"][0]
 VALUES: list[tuple[Path, Any, str]] = [
     (("source", "name"), "a/b", "allowed: a file name without directories"),
     (("source", "name"), "/etc/passwd", "allowed: a file name without directories"),
@@ -126,40 +128,40 @@ VALUES: list[tuple[Path, Any, str]] = [
     (("chip", "tables", "memory", "ddr_bytes"), HUGE, "chip.tables: memory.ddr_bytes must be"),
     (("chip", "tables", "surprise"), {}, "chip.tables: surprise is not a key of a chip file"),
     (("chip", "tables", "path", "ddr_ub"), None, r"chip.tables: \[path.ddr_ub\] must be a table"),
-    (("program", "cores"), 0, "program.cores is 0; allowed: 1 to 1024"),
-    (("program", "cores"), 3, "the program is for 3 cores; chip tiny has 2"),
-    (("program", "cores"), None, "2 entries for an unknown number of cores"),
-    (("program", "chip"), "tw1", "the program is for chip `tw1`, not `tiny`"),
-    (("program", "entries"), [0], "1 entries for 2 cores"),
-    (("program", "entries"), [0, 7], "core 1 starts at instruction 7"),
-    (("program", "entries"), [0, -1], r"program.entries\[1\] is -1; allowed: 0 to"),
-    (("program", "entries"), [0] * 2000, "program.entries has 2000 items; allowed: at most 1024"),
-    (("program", "instructions"), 6, "program.instructions is 6; section programs has 7"),
-    (("program", "instructions"), HUGE, "program.instructions is 1000000000000000000; allowed: 0 to 1048576"),
-    (("program", "tiling", 0), ["trips"], r"program.tiling\[0\] is an array; allowed: a name and a value"),
-    (("program", "tiling", 0, 1), 2**63, r"program.tiling\[0\]\[1\] is 9223372036854775808"),
-    (("program", "tiling"), [], "index is 0; the program has 0 tiling words"),
-    (("program", "tiling"), [["w", 1]] * 70_000, "program.tiling has 70000 items; allowed: at most 65536"),
-    (("program", "tiling", 0, 0), "a", "2 buffers or tiling words are called `a`"),
+    ((*SEGMENT, "cores"), 0, r"cores is 0; allowed: 1 to 1024"),
+    ((*SEGMENT, "cores"), 3, "the program is for 3 cores; chip tiny has 2"),
+    ((*SEGMENT, "cores"), None, "2 entries for an unknown number of cores"),
+    ((*SEGMENT, "chip"), "tw1", "the program is for chip `tw1`, not `tiny`"),
+    ((*SEGMENT, "entries"), [0], "1 entries for 2 cores"),
+    ((*SEGMENT, "entries"), [0, 7], "core 1 starts at instruction 7"),
+    ((*SEGMENT, "entries"), [0, -1], r"entries\[1\] is -1; allowed: 0 to"),
+    ((*SEGMENT, "entries"), [0] * 2000, r"entries has 2000 items; allowed: at most 1024"),
+    ((*SEGMENT, "instructions"), 6, "the segments use 6 of section programs, which has 7"),
+    ((*SEGMENT, "instructions"), HUGE, r"instructions is 1000000000000000000; allowed: 0 to 1048576"),
+    ((*SEGMENT, "tiling", 0), ["trips"], r"tiling\[0\] is an array; allowed: a name and a value"),
+    ((*SEGMENT, "tiling", 0, 1), 2**63, r"tiling\[0\]\[1\] is 9223372036854775808"),
+    ((*SEGMENT, "tiling"), [], "index is 0; the program has 0 tiling words"),
+    ((*SEGMENT, "tiling"), [["w", 1]] * 70_000, r"tiling has 70000 items; allowed: at most 65536"),
+    ((*SEGMENT, "tiling", 0, 0), "a", "2 buffers or tiling words are called `a`"),
     (("options", "level"), 2**70, "20 digits"),
     (("options", "level"), [1], "options.'level' is an array"),
     (("options",), {str(i): i for i in range(2000)}, "allowed: an object of at most 1024 keys"),
-    (("buffers", 0, "memory"), "hbm", r"buffers\[0\].memory is 'hbm'; allowed: ddr, llb"),
-    (("buffers", 0, "memory"), "ub", r"buffers\[0\].memory is ub; allowed for an input: ddr, llb"),
-    (("buffers", 0, "dtype"), "fp64", r"buffers\[0\].dtype is 'fp64'; allowed: fp16"),
-    (("buffers", 0, "role"), "weight", r"buffers\[0\].role is 'weight'; allowed: input"),
-    (("buffers", 0, "offset"), -1, r"buffers\[0\].offset is -1; allowed: 0 to"),
-    (("buffers", 0, "offset"), HUGE, r"buffers\[0\].offset is 1000000000000000000; allowed: 0 to"),
-    (("buffers", 0, "offset"), 67108864, r"buffers\[0\] ends at byte 67109888 of ddr, which has 67108864 bytes"),
-    (("buffers", 3, "offset"), 8192 - 2047, r"buffers\[3\] ends at byte 8193 of ub, which has 8192 bytes"),
-    (("buffers", 0, "size_bytes"), 1023, r"buffers\[0\].size_bytes is 1023; allowed: 1024 or more"),
-    (("buffers", 0, "size_bytes"), 0, r"buffers\[0\].size_bytes is 0; allowed: 1 to"),
-    (("buffers", 0, "size_bytes"), HUGE, r"buffers\[0\].size_bytes is 1000000000000000000; allowed: 1 to"),
-    (("buffers", 0, "shape"), [0], r"buffers\[0\].shape\[0\] is 0; allowed: 1 to"),
-    (("buffers", 0, "shape"), [2**40] * 32, r"buffers\[0\].size_bytes is 1024; allowed: \d+ or more"),
-    (("buffers", 0, "shape"), [1] * 33, r"buffers\[0\].shape has 33 items; allowed: at most 32"),
-    (("buffers", 1, "name"), "a", r"buffers\[1\].name is 'a', which is there already"),
-    (("buffers",), [TABLES[MANIFEST]["buffers"][0]] * 70_000, "buffers has 70000 items; allowed: at most 65536"),
+    ((*SEGMENT, "buffers", 0, "memory"), "hbm", r"buffers\[0\].memory is 'hbm'; allowed: ddr, llb"),
+    ((*SEGMENT, "buffers", 0, "memory"), "ub", r"buffers\[0\].memory is ub; allowed for an input: ddr, llb"),
+    ((*SEGMENT, "buffers", 0, "dtype"), "fp64", r"buffers\[0\].dtype is 'fp64'; allowed: fp16"),
+    ((*SEGMENT, "buffers", 0, "role"), "weight", r"buffers\[0\].role is 'weight'; allowed: input"),
+    ((*SEGMENT, "buffers", 0, "offset"), -1, r"buffers\[0\].offset is -1; allowed: 0 to"),
+    ((*SEGMENT, "buffers", 0, "offset"), HUGE, r"buffers\[0\].offset is 1000000000000000000; allowed: 0 to"),
+    ((*SEGMENT, "buffers", 0, "offset"), 67108864, r"buffers\[0\] ends at byte 67109888 of ddr, which has 67108864 bytes"),
+    ((*SEGMENT, "buffers", 3, "offset"), 8192 - 2047, r"buffers\[3\] ends at byte 8193 of ub, which has 8192 bytes"),
+    ((*SEGMENT, "buffers", 0, "size_bytes"), 1023, r"buffers\[0\].size_bytes is 1023; allowed: 1024 or more"),
+    ((*SEGMENT, "buffers", 0, "size_bytes"), 0, r"buffers\[0\].size_bytes is 0; allowed: 1 to"),
+    ((*SEGMENT, "buffers", 0, "size_bytes"), HUGE, r"buffers\[0\].size_bytes is 1000000000000000000; allowed: 1 to"),
+    ((*SEGMENT, "buffers", 0, "shape"), [0], r"buffers\[0\].shape\[0\] is 0; allowed: 1 to"),
+    ((*SEGMENT, "buffers", 0, "shape"), [2**40] * 32, r"buffers\[0\].size_bytes is 1024; allowed: \d+ or more"),
+    ((*SEGMENT, "buffers", 0, "shape"), [1] * 33, r"buffers\[0\].shape has 33 items; allowed: at most 32"),
+    ((*SEGMENT, "buffers", 1, "name"), "a", r"buffers\[1\].name is 'a', which is there already"),
+    ((*SEGMENT, "buffers"), [BUFFER] * 70_000, r"buffers has 70000 items; allowed: at most 65536"),
     (("constants", 0, "offset"), 64, r"constants\[0\].offset is 64; allowed: 0"),
     (("constants", 0, "size_bytes"), 512, r"constants\[0\].size_bytes is 512; allowed: 1024"),
     (("constants", 0, "shape"), [128], r"constants\[0\].size_bytes is 1024; allowed: 512"),
@@ -182,7 +184,7 @@ def test_values_have_limits(path: Path, value: Any, message: str) -> None:
 def test_buffers_of_the_program_must_hold_what_it_touches() -> None:
     """A manifest that was swapped under a program is found by the verifier."""
     text = TABLES[MANIFEST]
-    assert text["program"]["instructions"] == 7
+    assert text["segments"][0]["instructions"] == 7
     other = to_bytes(program(), chip())
     swapped = container.pack(CONTENTS | {PROGRAMS: bytes(read_frame(other).contents[PROGRAMS])[:-8]})
     with pytest.raises(CorruptError):
@@ -198,20 +200,22 @@ def test_weights_must_be_as_long_as_the_constants() -> None:
 # ---- debug ------------------------------------------------------------------------------------------------------
 
 DEBUG_VALUES: list[tuple[Path, Any, str]] = [
-    (("line_steps",), [1, 6], "gives lines to 6 instructions; the program has 7"),
-    (("line_steps",), [1, 8], "gives lines to 8 instructions; the program has 7"),
-    (("line_steps",), [1, 2**31 - 1], "gives lines to 2147483647 instructions"),
-    (("line_steps",), [1, HUGE], r"debug.line_steps\[1\] is 1000000000000000000"),
-    (("line_steps",), [1, 0, 1, 7], "gives lines to"),
-    (("line_steps",), [1, -1, 1, 8], "gives lines to"),
-    (("line_steps",), [1], "has 1 items; allowed: pairs"),
-    (("line_steps",), [-1, 7], "leads to line -7 to -1; allowed: 0 to 2147483647"),
-    (("line_steps",), [2**31 - 1, 7], "allowed: 0 to 2147483647"),
-    (("line_steps",), {}, "debug.line_steps is an object; allowed: an array"),
-    (("labels",), [["x", 8]], r"debug.labels\[0\]\[1\] is 8; allowed: 0 to 7"),
-    (("labels",), [["x"]], r"debug.labels\[0\] is an array; allowed: a name and an instruction"),
-    (("labels",), [[1, 1]], r"debug.labels\[0\]\[0\] is 1; allowed: a string"),
-    (("more",), 1, "debug has the unknown key 'more'"),
+    ((0, "line_steps"), [1, 6], "gives lines to 6 instructions; the program has 7"),
+    ((0, "line_steps"), [1, 8], "gives lines to 8 instructions; the program has 7"),
+    ((0, "line_steps"), [1, 2**31 - 1], "gives lines to 2147483647 instructions"),
+    ((0, "line_steps"), [1, HUGE], r"debug\[0\].line_steps\[1\] is 1000000000000000000"),
+    ((0, "line_steps"), [1, 0, 1, 7], "gives lines to"),
+    ((0, "line_steps"), [1, -1, 1, 8], "gives lines to"),
+    ((0, "line_steps"), [1], "has 1 items; allowed: pairs"),
+    ((0, "line_steps"), [-1, 7], "leads to line -7 to -1; allowed: 0 to 2147483647"),
+    ((0, "line_steps"), [2**31 - 1, 7], "allowed: 0 to 2147483647"),
+    ((0, "line_steps"), {}, r"debug\[0\].line_steps is an object; allowed: an array"),
+    ((0, "labels"), [["x", 8]], r"debug\[0\].labels\[0\]\[1\] is 8; allowed: 0 to 7"),
+    ((0, "labels"), [["x"]], r"debug\[0\].labels\[0\] is an array; allowed: a name and an instruction"),
+    ((0, "labels"), [[1, 1]], r"debug\[0\].labels\[0\]\[0\] is 1; allowed: a string"),
+    ((0, "listing"), [1], r"debug\[0\].listing\[0\] is 1; allowed: a string"),
+    ((0, "listing"), ["only one"], r"debug\[0\].line_steps leads to line \d+; the listing has 1"),
+    ((0, "more"), 1, r"debug\[0\] has the unknown key 'more'"),
 ]
 
 
@@ -234,8 +238,8 @@ def test_another_instruction_table_is_incompatible_and_both_hashes_are_named() -
 
 
 def test_another_abi_is_incompatible_whatever_else_it_says() -> None:
-    tables = {"abi_version": 2, "something": "new"}
-    with pytest.raises(IncompatibleError, match="for ABI version 2; this build has 1"):
+    tables = {"abi_version": 3, "something": "new"}
+    with pytest.raises(IncompatibleError, match="for ABI version 3; this build has 2"):
         read_program(rebuilt(tables))
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.artifact import canonical, container, write_program
-from compiler.artifact.container import HAS_HOST, HOST, MANIFEST
+from compiler.artifact import canonical, container, write_model, write_program
+from compiler.artifact.container import MANIFEST
 from compiler.artifact.reader import read_frame
 from compiler.cli.main import main
 from compiler.isa.assembler import assemble
-from tests.artifact import programs
+from tests.artifact import models, programs
 from tests.sim import sample
 
 Capture = pytest.CaptureFixture[str]
@@ -85,14 +85,20 @@ def test_an_artifact_for_another_build_is_shown_and_refused(artifact: Path, tmp_
     assert "made by tilewright 0.0.1" in out
     assert main(["inspect", str(old), "--json"]) == 7
     assert len(json.loads(capsys.readouterr().out)["incompatible"]) == 1
-    new = changed(artifact, tmp_path / "new.twm", abi_version=2, buffers="another schema")
+    new = changed(artifact, tmp_path / "new.twm", abi_version=3, segments="another schema")
     assert main(["inspect", str(new)]) == 7
 
 
-def test_host_kernels_are_shown_and_not_run(artifact: Path, capsys: Capture) -> None:
-    contents = {kind: bytes(content) for kind, content in read_frame(artifact).contents.items()}
-    artifact.write_bytes(container.pack({**contents, HOST: b"kernels"}, HAS_HOST))
-    assert inspected(artifact, capsys=capsys)["sections"]["host"]["bytes"] == 7
+def test_a_model_is_shown_with_its_signature_kernels_and_host_kernels(tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "model.twm", models.model("{}"))
+    assert main(["inspect", str(tmp_path / "model.twm")]) == 0
+    out = capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "input x int64 64 int32 in0" in lines
+    assert "output z float64 64 fp32 out0" in lines
+    assert "mul Cast_0, Mul_1" in lines
+    assert "segment 1: host kernel plus: no instruction adds one" in lines
+    assert inspected(tmp_path / "model.twm", capsys=capsys)["sections"]["host"]["bytes"] == 2
 
 
 @pytest.mark.parametrize("how", ["damaged", "directory", "missing"])
@@ -132,17 +138,17 @@ def test_differences_have_a_place_and_both_values(artifact: Path, tmp_path: Path
     write_program(other, program, programs.chip(), options={"level": 2}, constants={"a": np.ones(256, np.float32)})
     found = inspected(artifact, "--diff", other, capsys=capsys)["differences"]
     plain = {one["path"]: (one["left"], one["right"]) for one in found}
-    assert plain["manifest.program.tiling[0][1]"] == (2, 3)
-    assert plain["manifest.program.instructions"] == (7, 8)
+    assert plain["manifest.segments[0].tiling[0][1]"] == (2, 3)
+    assert plain["manifest.segments[0].instructions"] == (7, 8)
     assert plain["instructions.by_category.control"] == (5, 6)
-    assert "manifest.buffers[0].name" not in plain
+    assert "manifest.segments[0].buffers[0].name" not in plain
     assert plain["sections.programs.sha256"][0] != plain["sections.programs.sha256"][1]
     code = next(one for one in found if one["path"] == "code")
     assert (code["first"], code["left_count"], code["right_count"]) == (1, 1, 2)
     assert code["right"][1] == "nop"
     assert main(["inspect", str(artifact), "--diff", str(other)]) == 0
     out = capsys.readouterr().out
-    assert "manifest.program.tiling[0][1]: 2 -> 3\n" in out
+    assert "manifest.segments[0].tiling[0][1]: 2 -> 3\n" in out
     assert "from instruction 1: 1 instructions -> 2\n" in out
     assert "  + nop\n" in out
 

@@ -1,0 +1,66 @@
+"""One program of a model, made ready once and run on as many inputs as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler.errors import HazardError, Problem
+from compiler.isa.program import Program
+from compiler.sim.hazards import HazardReport
+from compiler.sim.simulator import Run, prepare, simulate
+from compiler.target import Chip
+
+
+class ReadyProgram:
+    """Timed before it is run first, checked for hazards before it is recorded, recorded before it is run again.
+
+    A program with scalar loads is timed anew for every input: what it does depends on the data.
+    """
+
+    def __init__(self, program: Program, chip: Chip) -> None:
+        self.program, self.chip = program, chip
+        self.inputs = [b for b in program.buffers if b.role in ("input", "inout")]
+        self.depends_on_data = any(instr.row.kind == "sld" for instr in program.instrs)
+        self._run: Run | None = None
+        self._times_run = 0
+
+    @property
+    def ran(self) -> Run | None:
+        """The last run, or the preparation for the first."""
+        return self._run
+
+    def set_up(self) -> None:
+        """All that can be done before there are inputs."""
+        if not self.depends_on_data:
+            self._checked().record()
+
+    def run(self, inputs: Mapping[str, np.ndarray], hazards: bool, workers: int | None) -> dict[str, np.ndarray]:
+        """The output buffers' contents; with ``hazards`` any hazard raises."""
+        if self.depends_on_data:
+            self._run = simulate(self.program, self.chip, inputs, hazards=hazards, workers=workers)
+            _raise(self._run.hazards if hazards else [])
+            return self._run.outputs
+        run = self._checked() if hazards or self._times_run else self._timed()
+        _raise(run.hazards if hazards else [])
+        self._times_run += 1
+        run.execute(inputs, workers=workers)
+        return run.outputs
+
+    def _timed(self) -> Run:
+        if self._run is None:
+            self._run = prepare(self.program, self.chip)
+        return self._run
+
+    def _checked(self) -> Run:
+        run = self._timed()
+        if not run.checked:
+            report = HazardReport(run.stream, run.classes, run.schedule, run.program, run.chip)
+            run.hazards, run.checked = report.races() + report.leaks(), True
+        return run
+
+
+def _raise(hazards: list[Problem]) -> None:
+    if hazards:
+        raise HazardError(hazards)
