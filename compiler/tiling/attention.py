@@ -41,8 +41,7 @@ class Problem:
     width: int  # of queries and keys
     value_width: int
     dtype: str
-    row_bytes: int  # of UB for one query: all stages between the products
-    result_bytes: int  # of UB for one query: all stages behind them
+    row_bytes: int  # of UB that live at once for one query
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class Tile:
             "l1": (operands + own) * size,
             "l0a": rows16 * max(self.width_step, self.key_step) * size,
             "l0b": l0b * size,
-            "l0c": rows16 * (ceil_to(self.keys, FRACTAL) + values) * 4,
-            "ub": self.rows * (problem.row_bytes + problem.result_bytes),
+            "l0c": rows16 * max(ceil_to(self.keys, FRACTAL), values) * 4,
+            "ub": self.rows * problem.row_bytes,
         }
 
 
@@ -96,11 +95,15 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
 
 
 def problem_of(sch: Any, scores: Master, values: Master) -> Problem:
-    before, behind = cube.followers(sch, scores.block), cube.followers(sch, values.block)
-    last = {sch.get(block) for block in [values.block, *behind]}
+    behind = [sch.get(block) for block in cube.followers(sch, values.block)]
+    last = {sch.get(values.block), *behind}
+    between = [sch.get(block) for block in cube.followers(sch, scores.block)]
+    between = [block for block in between if block not in last]
     extents = values.extents
     rows = prod(extents[axis] for axis in [*values.batch_axes(), *values.axes("m")])
-    between = [sch.get(scores.block), *(sch.get(b) for b in before if sch.get(b) not in last)]
+    results = [sch.get(master.block).writes[0].source for master in (scores, values)]
+    fixed = [cube.takes_itself_out(sch, master.block) for master in (scores, values)]
+    peaks = [cube.peak_bytes(*of) for of in zip(results, (between, behind), fixed, strict=True)]
     return Problem(
         batch=tuple(extents[axis] for axis in values.batch_axes()),
         queries=prod(extents[axis] for axis in values.axes("m")),
@@ -108,14 +111,8 @@ def problem_of(sch: Any, scores: Master, values: Master) -> Problem:
         width=prod(scores.extents[axis] for axis in scores.axes("k")),
         value_width=prod(extents[axis] for axis in values.axes("n")),
         dtype=cube.isa_dtype(cube.operands_of(sch.get(scores.block))[0].source),
-        row_bytes=sum(_bytes(block) for block in between) // rows,
-        result_bytes=sum(_bytes(sch.get(block)) for block in [values.block, *behind]) // rows,
+        row_bytes=max(peaks) // rows,
     )
-
-
-def _bytes(block: Any) -> int:
-    buffer = block.writes[0].source
-    return DTYPES[cube.isa_dtype(buffer)].itemsize * prod(int(n) for n in buffer.shape)
 
 
 # ---- the choice --------------------------------------------------------------------------------------------------
@@ -142,7 +139,7 @@ def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
     values = ceil_to(problem.value_width, FRACTAL)
     for rows in dict.fromkeys(min(rows, problem.queries) for rows in ROWS):
         rows16 = ceil_to(rows, FRACTAL)
-        at_once = min(int(memory.l0c_bytes * share) // (rows16 * 4) - values, 4095) // FRACTAL * FRACTAL
+        at_once = min(int(memory.l0c_bytes * share) // (rows16 * 4), 4095) // FRACTAL * FRACTAL
         if at_once < FRACTAL:
             continue
         most_width = int(min(memory.l0a_bytes * share // (rows16 * size), memory.l0b_bytes * share // (FRACTAL * size)))
@@ -204,13 +201,13 @@ def apply(sch: Any, scores: Master, values: Master, tile: Tile, chip: Chip) -> N
     at_values = placed.chunk if holding is None else holding
     cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.place_slaves(sch, taken, slaves, placed, chip)
-    cube.start_sum(sch, values.block, placed)
     for block in reversed(between):
         sch.compute_at(block, trip, preserve_unit_loops=True)
         sch.set_scope(block, 0, cube.UB)
     for block in between:
         cube.stage_inputs(sch, block, trip, parameters)
     _place_scores(sch, scores, scores_taken, tile, trip, holding)
+    cube.start_sum(sch, values.block, placed)  # last: behind the scores, which then may share L0C
 
 
 def _between(sch: Any, scores: Master, values: Master) -> list[Any]:

@@ -174,20 +174,41 @@ def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
 def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:
     """Bytes of UB for each element of the result that the stages behind the product take."""
     result = sch.get(master).writes[0].source
-    elements = prod(int(n) for n in result.shape)
-    consumers = sch.get_consumers(master)
-    stages = followers(sch, master)
-    fixed = len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), result)
+    stages = [sch.get(block) for block in followers(sch, master)]
+    fixed = takes_itself_out(sch, master)
     if path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
         return 0
-    total = 0 if fixed else DTYPES[isa_dtype(result)].itemsize * elements
-    made = {result}
-    for stage in stages:
-        block = sch.get(stage)
-        buffers = {block.writes[0].source, *(r.source for r in block.reads)} - made
-        made |= buffers
-        total += sum(DTYPES[isa_dtype(b)].itemsize * prod(int(n) for n in b.shape) for b in buffers)
-    return -(-total // elements)
+    return -(-peak_bytes(result, stages, fixed) // prod(int(n) for n in result.shape))
+
+
+def takes_itself_out(sch: Any, master: Any) -> bool:
+    """Whether the only stage that reads a product is work of the fixpipe."""
+    consumers = sch.get_consumers(master)
+    return len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), sch.get(master).writes[0].source)
+
+
+def peak_bytes(result: Any, stages: Sequence[Any], fixed: bool) -> int:
+    """Bytes that live in UB at once while stages run one after another, for all of the result.
+
+    Compound values are computed by way of temporaries in fp32: one of the size of the stage is counted.
+    """
+    first: dict[Any, int] = {} if fixed else {result: -1}
+    last: dict[Any, int] = dict.fromkeys(first, 0)
+    for position, block in enumerate(stages):
+        read = {region.source for region in block.reads} - ({result} if fixed else set())
+        for buffer in {block.writes[0].source, *read}:
+            first.setdefault(buffer, position if buffer.same_as(block.writes[0].source) else -1)
+            last[buffer] = position
+    peak = 0 if fixed else _buffer_bytes(result)
+    for position, block in enumerate(stages):
+        live = sum(_buffer_bytes(b) for b in first if first[b] <= position <= last[b])
+        simple = fixed and position == 0
+        peak = max(peak, live + (0 if simple else 4 * prod(int(n) for n in block.writes[0].source.shape)))
+    return peak
+
+
+def _buffer_bytes(buffer: Any) -> int:
+    return DTYPES[isa_dtype(buffer)].itemsize * prod(int(n) for n in buffer.shape)
 
 
 def isa_dtype(buffer: Any) -> str:
@@ -235,9 +256,10 @@ def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
     if not consumers:
         taken = sch.cache_write(master, 0, L0C)
         return taken, []
+    fixed = takes_itself_out(sch, master)
     sch.set_scope(master, 0, L0C)
     result = sch.get(master).writes[0].source
-    if len(consumers) == 1 and _is_fixpipe_work(sch.get(consumers[0]), result):
+    if fixed:
         taken = consumers[0]
     else:
         reads = [region.source.same_as(result) for region in sch.get(consumers[0]).reads]
