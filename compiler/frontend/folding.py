@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from onnx import numpy_helper
 from onnx.reference.ops import load_op
 
 from compiler.frontend.limits import Limits
+from compiler.frontend.tensors import check_dims
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Array | None]
@@ -25,25 +25,37 @@ Attributes = Mapping[str, Any]
 Estimate = tuple[int, int]
 
 
+class NotFolded(Exception):
+    """Why a node is left to the chip."""
+
+
 def fold(
     operator: str, opset: int, inputs: Inputs, attributes: Attributes, outputs: int, limits: Limits
-) -> tuple[Array, ...] | None:
-    """The outputs of a node of ONNX's own domain; None when it is not folded, for whatever reason."""
+) -> tuple[Array, ...]:
+    """The outputs of a node of ONNX's own domain; NotFolded when it is not computed, for whatever reason."""
     estimate = _ESTIMATES.get(operator)
     if estimate is None or any(array is not None and array.dtype == object for array in inputs):
-        return None
+        raise NotFolded("it is not computed at compile time")
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             if (view := _as_view(operator, inputs, attributes)) is not None:
-                return (view,) if view.ndim <= limits.rank and view.size <= limits.elements else None
-            elements, operations = estimate(inputs, attributes)
-            width = max((array.dtype.itemsize for array in inputs if array is not None), default=8)
-            if elements * max(width, 8) > limits.folded_bytes or operations > limits.folded_operations:
-                return None
-            return _evaluated(operator, opset, inputs, attributes, outputs)
-    except Exception:  # noqa: BLE001 - the reference raises anything; the operator's own checks give the message
-        return None
+                results: tuple[Array, ...] = (view,)
+            else:
+                elements, operations = estimate(inputs, attributes)
+                width = max((array.dtype.itemsize for array in inputs if array is not None), default=8)
+                if elements * max(width, 8) > limits.folded_bytes or operations > limits.folded_operations:
+                    raise NotFolded(f"{elements} elements are too many to compute at compile time")
+                results = _evaluated(operator, opset, inputs, attributes, outputs)
+    except NotFolded:
+        raise
+    except Exception as error:  # ONNX's reference raises anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise NotFolded(f"its inputs do not fit each other: {reason}") from error
+    for result in results:
+        if text := check_dims(result.shape, limits):
+            raise NotFolded(text)
+    return results
 
 
 def _as_view(operator: str, inputs: Inputs, attributes: Attributes) -> Array | None:
@@ -62,12 +74,8 @@ def _as_view(operator: str, inputs: Inputs, attributes: Attributes) -> Array | N
     return None
 
 
-def _evaluated(
-    operator: str, opset: int, inputs: Inputs, attributes: Attributes, outputs: int
-) -> tuple[Array, ...] | None:
-    implementation = _implementation(operator, opset)
-    if implementation is None:
-        return None
+def _evaluated(operator: str, opset: int, inputs: Inputs, attributes: Attributes, outputs: int) -> tuple[Array, ...]:
+    implementation = load_op("", operator, opset)
     given = {
         name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in attributes.items()
@@ -75,16 +83,9 @@ def _evaluated(
     results = implementation.eval(*inputs, n_outputs=outputs, **given)
     if not isinstance(results, tuple | list):
         results = (results,)
-    arrays = tuple(np.asarray(result) for result in results[:outputs])
-    return arrays if len(arrays) == outputs else None
-
-
-@cache
-def _implementation(operator: str, opset: int) -> Any:
-    try:
-        return load_op("", operator, opset)
-    except Exception:  # noqa: BLE001 - there is none for this version
-        return None
+    if len(results) < outputs:
+        raise NotFolded(f"it has {len(results)} outputs, not {outputs}")
+    return tuple(np.asarray(result) for result in results[:outputs])
 
 
 def _extents(array: Array) -> tuple[int, ...]:
@@ -167,14 +168,21 @@ def _one_hot(inputs: Inputs, attributes: Attributes) -> Estimate:
     return elements, elements
 
 
-def _product(inputs: Inputs, attributes: Attributes) -> Estimate:
-    """Matrix products: no more elements than pairs of rows and columns, times the inner extent."""
+def _matmul(inputs: Inputs, attributes: Attributes) -> Estimate:
     left, right = inputs[0], inputs[1]
-    if left is None or right is None or not left.ndim or not right.ndim:
+    if left is None or right is None:
         raise ValueError
-    inner = max(1, min(left.shape[-1], left.shape[0]) if left.ndim == 2 else left.shape[-1])
-    operations = left.size * right.size // max(1, min(inner, right.size))
-    return min(operations, left.size * right.size), operations
+    inner = max(1, left.shape[-1])
+    elements = (left.size // inner) * (right.size // inner)
+    return elements, elements * inner
+
+
+def _gemm(inputs: Inputs, attributes: Attributes) -> Estimate:
+    """Whichever of the operands are transposed."""
+    left, right = inputs[0], inputs[1]
+    if left is None or right is None:
+        raise ValueError
+    return max(left.shape) * max(right.shape), left.size * max(right.shape)
 
 
 _NO_GROWTH = """
@@ -205,8 +213,8 @@ _ESTIMATES: dict[str, Callable[[Inputs, Attributes], Estimate]] = {
     "Pad": _pad,
     "OneHot": _one_hot,
     "EyeLike": _sum,
-    "MatMul": _product,
-    "Gemm": _product,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
 }
 
 
