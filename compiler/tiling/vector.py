@@ -146,11 +146,16 @@ def tiles(shape: tuple[int, ...]) -> list[Tile]:
 
 
 def new_schedule(func: Any) -> Any:
-    return s_tir.Schedule(ir.IRModule({"main": func}), error_render_level="fast")
+    # A copy: of a function with blocks inside blocks, a schedule changes the inner ones in place.
+    return s_tir.Schedule(ir.IRModule({"main": s_tir.renew_defs(func)}), error_render_level="fast")
 
 
 def root_blocks(sch: Any) -> list[Any]:
-    return list(sch.get_child_blocks(sch.get_sblock("root")))
+    """The blocks that store something, in program order; a block of blocks stands for those inside it."""
+    found = []
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        found += sch.get_child_blocks(block) or [block]
+    return found
 
 
 def result_blocks(sch: Any) -> list[Any]:
@@ -266,14 +271,16 @@ def stage_inputs(sch: Any, reader: Any, loop: Any) -> None:
 
 
 def ancestors(sch: Any, block: Any) -> list[Any]:
-    """All blocks that a block needs, in program order."""
+    """All blocks whose results a block needs, in program order."""
     wanted = dict[str, Any]()
     frontier = [block]
     while frontier:
-        for producer in sch.get_producers(frontier.pop()):
-            name = sch.get(producer).name_hint
-            if name not in wanted:
-                wanted[name] = producer
+        reader = frontier.pop()
+        needed = {buffer.name for buffer in block_facts(sch.get(reader)).reads}
+        for producer in sch.get_producers(reader):  # blocks that write other parts of the reader's result, too
+            facts = sch.get(producer)
+            if facts.name_hint not in wanted and facts.writes[0].source.name in needed:
+                wanted[facts.name_hint] = producer
                 frontier.append(producer)
     order = {name: index for index, name in enumerate(_program_order(sch))}
     return sorted(wanted.values(), key=lambda b: order[sch.get(b).name_hint])
