@@ -3,8 +3,8 @@
 A value lives from where it is made to its last use; one that is used in a loop and made outside of it lives through
 the loop. Where the registers do not last, values give theirs up, those first that cost least: a value that can be
 worked out again is worked out at every use; one that cannot, or for which that did not help, goes to a word of UB and
-is read from there before every instruction that uses it. Each round some value goes one step down, and with all of them at the
-end an instruction needs no more registers than it has slots: allocation always ends.
+is read from there before every instruction that uses it. Each round some value goes one step down, and with all of
+them at the end an instruction needs no more registers than it has slots: allocation always ends.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ state is joined with that of the loop's end until it holds for every iteration, 
 walk over the body stay: they were made knowing the least.
 
 1. A flag is set only where its last wait is known to be complete; else another id is taken, or the source first waits
-   for the target, or, with no id left for that, the scalar unit waits for all queues.
+   for the target, or, with no id left for that, the scalar unit does.
 2. What only the first iteration of a loop needs is waited for before the loop.
 3. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
 """
@@ -107,7 +107,9 @@ class _Planner:
         """(plan of the body, state before every iteration, state after it) of a loop that is entered in a state."""
         key = (id(step), entry)
         if key not in self._known:
-            head, rounds = entry, 0
+            # What one iteration leaves to the next on its own account is a good guess, and any guess is right that
+            # turns out to hold.
+            head, rounds = entry if entry == NOTHING else union(entry, self._turns(step, NOTHING, depth)[2]), 0
             while True:
                 plan, end = self.block(step.parts[0], head, depth + 1)
                 end = self.knowledge.next_turn(end, step.inside, depth)
@@ -208,11 +210,10 @@ class _Block:
             event = self._clear_id(source, target, point, since)
         if event is None:  # condition 1
             back = self._clear_id(target, source, point, 0)
-            if back is None:
-                self._put(Sync("barrier_all"))
-                self.state = NOTHING
-                return
-            self._pair(target, source, back, point, 0)
+            if back is None:  # the scalar unit waits, whose waits all queues know
+                self._pair(target, Queue.S, 0, point, 0)
+            else:
+                self._pair(target, source, back, point, 0)
             event = self._clear_id(source, target, point, 0)
             if event is None:
                 raise AssertionError("a queue that has just waited knows all waits of the other")
