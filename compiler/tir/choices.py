@@ -6,14 +6,15 @@ A choice is an ``if_then_else`` or ``Select``; in index arithmetic also a ``min`
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
 
-from compiler.tir.rewriter import loads, uses
+from compiler.tir.rewriter import contains, loads, uses
 
 
 def _condition(node: Any) -> Any | None:
@@ -28,29 +29,66 @@ def _order(node: Any) -> Any:
     return node.a <= node.b if isinstance(node, tirx.Min) else node.a >= node.b
 
 
-def first_choice(store: tirx.BufferStore, nest_variables: Collection[Any]) -> Any | None:
+def first_choice(store: tirx.BufferStore, nest_variables: Sequence[Any]) -> Any | None:
     """The condition of the outermost choice in a store that reads no data, or None.
 
-    A min or max counts if it has a variable of the leaf nest in it: over others it is a number to the nest.
+    ``nest_variables`` are those of the leaf nest, outermost first. A min or max counts as a choice among values if
+    one of them is in it, and in an index if the innermost that moves the index is: over others it is a number.
     """
+    for node in (store.value, *store.indices):
+        found = tvm_ffi.structural_walk(node, ((ir.Call, tirx.Select), _visit_choice), order="pre")
+        if found is not None:
+            return found.value
+    if not nest_variables or not contains(store, (tirx.Min, tirx.Max)):
+        return None
+    values, places = _values_and_places(store)
+    for node in values:
+        found = _first_order(node, nest_variables)
+        if found is not None:
+            return found
+    for place in places:
+        moving = next((var for var in reversed(nest_variables) if uses(place, (var,))), None)
+        found = None if moving is None else _first_order(place, (moving,))
+        if found is not None:
+            return found
+    return None
 
-    def visit_choice(node: Any) -> Any:
-        condition = _condition(node)
-        return None if condition is None or loads(condition) else tvm_ffi.VisitInterrupt(condition)
+
+def _visit_choice(node: Any) -> Any:
+    condition = _condition(node)
+    return None if condition is None or loads(condition) else tvm_ffi.VisitInterrupt(condition)
+
+
+def _values_and_places(store: tirx.BufferStore) -> tuple[list[Any], list[Any]]:
+    """The outermost mins and maxes of integers among what is computed, and the indices of everything touched."""
+    values: list[Any] = []
+    places: list[Any] = list(store.indices)
 
     def visit_order(node: Any) -> Any:
-        plain = str(node.ty).startswith("int") and not loads(node) and uses(node, nest_variables)
-        return tvm_ffi.VisitInterrupt(_order(node)) if plain else None
+        if str(node.ty).startswith("int") and not loads(node):
+            values.append(node)
+            return tvm_ffi.WalkResult.SKIP
+        return None
 
-    for order, kinds, visit in (
-        ("pre", (ir.Call, tirx.Select), visit_choice),
-        ("post", (tirx.Min, tirx.Max), visit_order),
-    ):
-        for node in (store.value, *store.indices):
-            found = tvm_ffi.structural_walk(node, (kinds, visit), order=order)
-            if found is not None:
-                return found.value
-    return None
+    def visit_load(load: Any) -> Any:
+        places.extend(load.indices)
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(
+        store.value, [((tirx.Min, tirx.Max), visit_order), (ir.TensorLoad, visit_load)], order="pre"
+    )
+    return values, places
+
+
+def _first_order(node: Any, variables: Sequence[Any]) -> Any | None:
+    """The condition of an innermost min or max that has one of the variables in it."""
+
+    def visit(order: Any) -> Any:
+        plain = not loads(order) and uses(order, variables)
+        return tvm_ffi.VisitInterrupt(_order(order)) if plain else None
+
+    found = tvm_ffi.structural_walk(node, ((tirx.Min, tirx.Max), visit))
+    return None if found is None else found.value
 
 
 def chosen(store: Any, condition: Any, truth: bool) -> Any:
@@ -68,8 +106,20 @@ def chosen(store: Any, condition: Any, truth: bool) -> Any:
             return node
         return node.a if truth else node.b
 
-    callbacks = [((ir.Call, tirx.Select), choice), ((tirx.Min, tirx.Max), order)]
+    def fold(node: Any) -> Any:
+        known = all(isinstance(operand, tirx.IntImm | tirx.FloatImm) for operand in (node.a, node.b))
+        return _FOLDS[type(node)](node.a, node.b) if known else node
+
+    callbacks = [((ir.Call, tirx.Select), choice), ((tirx.Min, tirx.Max), order), (tuple(_FOLDS), fold)]
     return tvm_ffi.structural_map(store, callbacks)
+
+
+_FOLDS: dict[type, Callable[[Any, Any], Any]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.Div: operator.truediv,
+}
 
 
 @dataclass(frozen=True)

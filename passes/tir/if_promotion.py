@@ -12,7 +12,17 @@ from compiler.target import Chip
 from compiler.tir.choices import chosen, first_choice, writes_what_is_there
 from compiler.tir.conditions import conditional, conjuncts, constant, negated, unhinted
 from compiler.tir.nests import NOT_OF_A_NEST
-from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, uses
+from compiler.tir.rewriter import (
+    Rewriter,
+    contains,
+    fresh,
+    loads,
+    loop_with,
+    sequence,
+    simplified_indices,
+    statements,
+    uses,
+)
 from passes.base import Pass
 
 
@@ -49,7 +59,7 @@ class _Promoter(Rewriter):
         super().__init__()
         self.copies = copies
         self.left = copies
-        self.nest_variables: set[Any] = set()
+        self.nest_variables: list[Any] = []
 
     # ---- choices of values ----------------------------------------------------------------------------------
 
@@ -67,7 +77,9 @@ class _Promoter(Rewriter):
         if not self.left:  # (3)
             return store
         self.left -= 1
-        then, otherwise = (self._decided(chosen(store, condition, truth)) for truth in (True, False))
+        then, otherwise = (
+            self._decided(simplified_indices(chosen(store, condition, truth), self.analyzer)) for truth in (True, False)
+        )
         return self._split(condition, then, otherwise)
 
     # ---- conditions -----------------------------------------------------------------------------------------
@@ -112,9 +124,12 @@ class _Promoter(Rewriter):
     # ---- out of loops and sequences -------------------------------------------------------------------------
 
     def loop(self, loop: tirx.For) -> Any | None:
-        if not contains(loop, NOT_OF_A_NEST):
-            self.nest_variables.add(loop.loop_var)
-        promoted = super().loop(loop)
+        if contains(loop, NOT_OF_A_NEST):
+            promoted = super().loop(loop)
+        else:
+            self.nest_variables.append(loop.loop_var)
+            promoted = super().loop(loop)
+            self.nest_variables.pop()
         self.left = self.copies
         return None if promoted is None else self._hoisted(promoted)
 

@@ -26,8 +26,9 @@ class LoopPartition(Pass):
     -> for i in [0, 1): for k in [1, 3): A(i, k)
        for i in [1, 60): for k in 3: A(i, k)
 
-    1. The if compares integers, affine in the loop's variable with a constant factor, and reads no data; the loop
-       steps by one. Bounds may hold variables of outer loops; a part may then have an extent below one, and not run.
+    1. The if compares integers, affine in the loop's variable with a constant factor, and reads no data; the loop is
+       serial and steps by one. Bounds may hold variables of outer loops; a part may then have an extent below one,
+       and not run.
     2. An if that inner loops have a say in splits this loop only if they are left to decide few of its iterations:
        at most half. Else the innermost loop that decides it is split, along a slope.
     3. A loop whose body is copied defines nothing and runs no sequence of loops: tile loops are only ever cut short.
@@ -58,23 +59,25 @@ class _Partitioner(Rewriter):
         super().__init__()
         self.parts = parts
         self.left = parts
-        self.depth = 0
+        self.in_nest = False
 
     def loop(self, loop: tirx.For) -> Any | None:
-        if self.depth == 0:
-            self.left = self.parts
-        self.depth += 1
+        if self.in_nest or contains(loop, NOT_OF_A_NEST):
+            return self._partitioned(loop)
+        self.left = self.parts
+        self.in_nest = True
         partitioned = self._partitioned(loop)
-        self.depth -= 1
+        self.in_nest = False
         return partitioned
 
     def _partitioned(self, loop: tirx.For) -> Any | None:
-        if loop.step is not None:  # (1)
+        if loop.step is not None or loop.kind != tirx.ForKind.SERIAL:  # (1)
             return super().loop(loop)
         splitter = _Splitter(self, loop)
-        parts = splitter.parts() if splitter.decides_something() else []
-        unchanged = len(parts) == 1 and parts[0].body.same_as(loop.body)
-        if not splitter.decides_something() or unchanged or (len(parts) > 1 and not _may_copy(loop.body)):  # (3)
+        if not splitter.decides_something():
+            return super().loop(loop)
+        parts = splitter.parts()
+        if len(parts) == 1 and parts[0].body.same_as(loop.body):
             return super().loop(loop)
         self.left -= max(0, len(parts) - 1)
         pieces: list[Any] = []
@@ -110,7 +113,10 @@ class _Splitter:
         self.loop = loop
         self.left = partitioner.left
         self.cuts: dict[Any, Cut | None] = {}
-        self._collect(loop.body, (), partitioner)
+        if _may_copy(loop.body):  # (3)
+            self._collect(loop.body, (), partitioner)
+        else:
+            self._collect_root(loop.body)
 
     def decides_something(self) -> bool:
         return any(cut is not None for cut in self.cuts.values())
@@ -129,6 +135,13 @@ class _Splitter:
             for part in stmt.seq:
                 if isinstance(part, tirx.IfThenElse):
                     self._collect(part, inner, partitioner)
+
+    def _collect_root(self, stmt: Any) -> None:
+        """Where the ifs change under which all of the body stands: they only cut the loop short."""
+        while isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+            if uses(stmt.condition, (self.loop.loop_var,)) and not isinstance(stmt.condition, tirx.NE):
+                self.cuts[stmt.condition] = self._cut(stmt.condition, ())
+            stmt = stmt.then_case
 
     def _cut(self, condition: Any, inner: tuple[tirx.For, ...]) -> Cut | None:
         if loads(condition):  # (1)
