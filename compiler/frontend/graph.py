@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import InvalidError, LimitError, Problem, TilewrightError, UnsupportedError
-from compiler.frontend.folding import NotFolded, fold, is_foldable
+from compiler.frontend.folding import fold, is_foldable
 from compiler.frontend.limits import Limits
 from compiler.frontend.naming import quoted
 from compiler.frontend.tensors import check_dims
@@ -252,10 +252,8 @@ class GraphBuilder:
         if not is_foldable(name) or not known or any(array is None for array in known):
             return None
         outputs = int(attributes.get("num_outputs", 1))
-        with suppress(NotFolded):
-            results = fold(name, self.limits.opset[1], arrays, attributes, outputs, self.limits)
-            return tuple(self.constant(array) for array in results)
-        return None
+        results = fold(name, self.limits.opset[1], arrays, attributes, outputs, self.limits)
+        return None if results is None else tuple(self.constant(array) for array in results)
 
 
 def _check_dtype(value: Value) -> None:

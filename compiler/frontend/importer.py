@@ -24,7 +24,7 @@ from compiler.errors import (
 )
 from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
-from compiler.frontend.folding import NotFolded, fold, is_foldable
+from compiler.frontend.folding import fold
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
@@ -167,12 +167,9 @@ class Importer:
         known = [value.constant for value in values if value is not None]
         if not node.domain and all(array is not None for array in known):
             arrays = [None if value is None else value.constant for value in values]
-            try:
-                folded = fold(node.op_type, opset, arrays, site.attributes, len(node.output), self.limits)
+            folded = fold(node.op_type, opset, arrays, site.attributes, len(node.output), self.limits)
+            if folded is not None:
                 return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
-            except NotFolded as reason:
-                if declared is None and is_foldable(node.op_type):
-                    raise UnsupportedError(Problem("TW2037", str(reason))) from reason
         if declared is None:
             return None
         attributes = self._compiled_attributes(declared, schema, site.attributes)

@@ -181,13 +181,6 @@ def test_folding_takes_no_memory_that_the_model_does_not_have() -> None:
     assert imported.constants["zeros"].strides == (0,)
 
 
-def test_known_work_that_cannot_be_done_is_an_error() -> None:
-    nodes = [node("ConstantOfShape", "shape", "zeros"), node("Unique", "zeros", "u", name="count", axis=0)]
-    network = model([*nodes, node("Add", "x u", "y")], {"x": [2]}, ["y"], {"shape": np.array([1 << 29])})
-    with pytest.raises(UnsupportedError, match="Unique node 'count': .* too many"):
-        import_model(network.SerializeToString())
-
-
 def test_known_work_is_done_at_import() -> None:
     nodes = [node("Range", "zero five one", "r"), node("Cast", "r", "f", to=1), node("Exp", "f", "e")]
     nodes += [node("Reshape", "e shape", "g"), node("Add", "x g", "y")]
