@@ -7,6 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
+from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
@@ -15,7 +16,7 @@ from compiler.operators.signature import Constant
 @operator("Gather", schedule="gather")
 def gather(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te.Tensor:
     shape = shape_of(data)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     rows = from_the_start(indices, shape[axis])
     rank = len(shape_of(indices))
 
@@ -30,7 +31,7 @@ def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te
     shape = shape_of(data)
     if len(shape) != len(shape_of(indices)):
         raise refusals.wrong_shape("indices must have the rank of the input", data=data, indices=indices)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     places = from_the_start(indices, shape[axis])
     return te.compute(shape_of(indices), lambda *i: data[(*i[:axis], places[i], *i[axis + 1 :])], "gather_elements")
 

@@ -18,7 +18,9 @@ def expand(data: te.Tensor, shape: Constant) -> te.Tensor:
     try:
         result = np.broadcast_shapes(shape_of(data), tuple(int(extent) for extent in shape.ravel()))
     except ValueError:
-        raise refusals.wrong_shape("the input must broadcast to the shape", data=data, shape=shape.ravel()) from None
+        raise refusals.wrong_shape(
+            "the input must broadcast to the shape", data=data, shape=shape.ravel().tolist()
+        ) from None
     return te.compute(result, lambda *i: read(data, i), "expand")
 
 

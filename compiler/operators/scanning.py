@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.axes import existing_axis
+from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, region, scratch, store
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
@@ -31,7 +32,7 @@ def _scan(
     A type of 16 bits is accumulated in float32 and rounded once at the end.
     """
     shape = shape_of(x)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     extent = shape[axis] if shape else 1
     dtype = dtype_of(x)
     sums = "float32" if dtype in ("float16", "bfloat16") else dtype

@@ -13,7 +13,8 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.axes import existing_axis
+from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.gathering import counted_from_start
 from compiler.operators.prim_functions import (
     Buffer,
@@ -40,7 +41,7 @@ def scatter_elements(
     shape, places = shape_of(data), shape_of(indices)
     if len(shape) != len(places) or places != shape_of(updates):
         raise refusals.wrong_shape("indices and updates must have the same shape", indices=indices, updates=updates)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     combine = _combination(reduction, dtype_of(data))
 
     def body(source: Buffer, index: Buffer, update: Buffer, out: Buffer) -> None:
@@ -103,7 +104,7 @@ def tensor_scatter(
 ) -> tirx.PrimFunc:
     """Write ``update`` into a cache along ``axis``, from each batch's own position on (circular: around the end)."""
     shape, written = shape_of(past_cache), shape_of(update)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     if axis == 0 or (*shape[:axis], *shape[axis + 1 :]) != (*written[:axis], *written[axis + 1 :]):
         raise refusals.wrong_shape(f"the update must differ on axis {axis} only", past_cache=past_cache, update=update)
     if mode not in ("linear", "circular"):

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
+from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.prim_functions import Buffer, Indices, part, prim_function
 from compiler.operators.registry import operator
@@ -40,7 +41,7 @@ def split(
 ) -> tuple[te.Tensor, ...]:
     """Parts of the sizes ``split``, or ``num_outputs`` equal parts of which the last may be smaller."""
     shape = shape_of(data)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     extent = shape[axis]
     if split is not None:
         sizes = [int(size) for size in split.ravel()]
@@ -62,7 +63,7 @@ def split(
 @operator("Concat", schedule="movement")
 def concat(*inputs: te.Tensor, axis: int) -> te.Tensor | tirx.PrimFunc:
     shapes = [shape_of(tensor) for tensor in inputs]
-    axis = normalised_axis(axis, len(shapes[0]))
+    axis = existing_axis(axis, len(shapes[0]))
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or len({len(s) for s in shapes}) != 1:
         raise refusals.wrong_shape(
             f"the inputs must differ on axis {axis} only", **{f"input{i}": shape for i, shape in enumerate(shapes)}

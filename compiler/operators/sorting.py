@@ -8,7 +8,8 @@ from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.axes import existing_axis
+from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store, when
 from compiler.operators.registry import operator
 from compiler.operators.signature import Constant
@@ -21,7 +22,7 @@ def top_k(x: te.Tensor, k: Constant, *, axis: int = -1, largest: bool = True, so
     A few are kept in a list, in which each element that belongs there is inserted. More come out of a merge sort.
     """
     shape = shape_of(x)
-    axis = normalised_axis(axis, len(shape))
+    axis = existing_axis(axis, len(shape))
     extent, count = shape[axis], int(k.item())
     if not 0 < count <= extent:
         raise refusals.wrong_value(f"must be 1 to {extent}, the extent of axis {axis}", "k", count)

@@ -33,7 +33,9 @@ def reshape(data: te.Tensor, shape: Constant, *, allowzero: bool = False) -> te.
         if known and math.prod(given) % known == 0:
             wanted[wanted.index(-1)] = math.prod(given) // known
     if min(wanted, default=1) < 0 or math.prod(wanted) != math.prod(given):
-        raise refusals.wrong_shape("the shape must hold as many elements as the input", data=data, shape=shape.ravel())
+        raise refusals.wrong_shape(
+            "the shape must hold as many elements as the input", data=data, shape=shape.ravel().tolist()
+        )
     return viewed(data, wanted)
 
 

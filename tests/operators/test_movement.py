@@ -178,3 +178,25 @@ def test_expand() -> None:
 def test_tile(shape: tuple[int, ...], repeats: tuple[int, ...]) -> None:
     x = numbers(*shape, dtype="int8")
     same(evaluate("Tile", x, np.array(repeats), constants=[1]), np.tile(x, repeats))
+
+
+# ---- nothing, and scalars -------------------------------------------------------------------------------
+
+
+def test_tensors_without_elements() -> None:
+    x, nothing = numbers(2, 3), numbers(0, 3)
+    same(evaluate("Concat", nothing, x, nothing, axis=0), x)
+    same(evaluate("Slice", x, np.array([2]), np.array([2]), constants=[1, 2]), x[2:2])
+    same(evaluate("Tile", x, np.array([0, 1]), constants=[1]), nothing)
+    same(evaluate("Pad", nothing, np.array([1, 0, 1, 0]), constants=[1]), np.zeros((2, 3), np.float32))
+    same(evaluate("Transpose", nothing), nothing.T)
+
+
+def test_scalars() -> None:
+    x = numbers(1).reshape(())
+    same(evaluate("Transpose", x), x)
+    same(evaluate("Tile", x, np.array([], np.int64), constants=[1]), x)
+    same(evaluate("Expand", x, np.array([2, 2]), constants=[1]), np.broadcast_to(x, (2, 2)))
+    for name, inputs in (("Concat", [x, x]), ("Split", [x])):
+        with pytest.raises(TilewrightError, match=f"TW2110.*{name}: axis 0 does not exist"):
+            evaluate(name, *inputs, axis=0)
