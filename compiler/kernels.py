@@ -80,6 +80,7 @@ def _by_template(
             roads.append(Road(f"{where}, attempt {attempt + 1}", error.problems[0].message))
             return None
         try:
+            observer.kernel = name if attempt == 0 else f"{name}.attempt{attempt + 1}"
             lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, observer)
             statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
             return Kernel(name, generate(lowered, chip, name), tiled.description, tuple(roads), statistics)

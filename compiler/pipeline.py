@@ -58,14 +58,18 @@ def kernel_passes() -> tuple[Any, ...]:
     )
 
 
+# Called after each pass with the kernel's name, the pass's name, and the subject before and after it.
+Watcher = Callable[[str, str, Any, Any], None]
+
+
 @dataclass
 class Observer:
-    """What a person asked to see of a run of passes; the default sees nothing."""
+    """What a person asked to see of the passes; the default only counts seconds."""
 
-    before: Callable[[str, Any], None] | None = None
-    after: Callable[[str, Any, Any, float], None] | None = None  # name, before, after, seconds
+    watchers: Sequence[Watcher] = ()
     stop_after: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    kernel: str = "graph"  # what the passes work on now
 
 
 class Stopped(Exception):
@@ -83,8 +87,8 @@ def run(passes: Sequence[Any], subject: Any, chip: Chip, observer: Observer) -> 
         after = one.run(subject, chip)
         elapsed = time.perf_counter() - start
         observer.seconds[one.name] = observer.seconds.get(one.name, 0.0) + elapsed
-        if observer.after is not None:
-            observer.after(one.name, subject, after, elapsed)
+        for watch in observer.watchers:
+            watch(observer.kernel, one.name, subject, after)
         subject = after
         if observer.stop_after == one.name:
             raise Stopped(one.name, subject)
