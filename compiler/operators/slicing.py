@@ -91,26 +91,6 @@ def concat(*inputs: te.Tensor, axis: int) -> te.Tensor | tirx.PrimFunc:
     return prim_function(inputs, [(out_shape, dtype_of(inputs[0]))], body)
 
 
-@operator("CenterCropPad", schedule="movement")
-def center_crop_pad(
-    data: te.Tensor, shape: Constant, *, axes: tuple[int, ...] | None = None
-) -> te.Tensor | tirx.PrimFunc:
-    """Crop what is too large and pad with zeros what is too small, around the centre."""
-    from compiler.operators.padding import padded
-
-    given = shape_of(data)
-    on = range(len(given)) if axes is None else [normalised_axis(axis, len(given)) for axis in axes]
-    if len(on) != shape.size:
-        raise refusals.wrong_value("one extent for each axis", "shape", shape.ravel().tolist())
-    before, after = [0] * len(given), [0] * len(given)
-    for axis, extent in zip(on, shape.ravel().tolist(), strict=True):
-        added = int(extent) - given[axis]
-        # Of an odd difference the extra element is cut, or added, at the end.
-        before[axis] = added // 2 if added > 0 else -(-added // 2)
-        after[axis] = added - before[axis]
-    return padded(data, before, after, tirx.const(0, dtype_of(data)))
-
-
 @operator("Trilu", schedule="movement")
 def trilu(data: te.Tensor, k: Constant | None = None, *, upper: bool = True) -> te.Tensor:
     """The triangle of each matrix on one side of diagonal ``k``; zero on the other side."""

@@ -13,8 +13,6 @@ from tests.operators.evaluate import evaluate
 def test_range(start: float, limit: float, delta: float) -> None:
     dtype = np.float32 if isinstance(start, float) else np.int64
     numbers = [np.array(number, dtype) for number in (start, limit, delta)]
-    if start == limit:
-        pytest.skip("a tensor without elements does not run")
     got = evaluate("Range", *numbers, constants=[0, 1, 2])
     assert got.dtype == (np.float32 if dtype is np.float32 else np.int32)
     np.testing.assert_allclose(got, np.arange(start, limit, delta), rtol=1e-6)
