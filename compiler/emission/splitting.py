@@ -422,7 +422,11 @@ class _Splitter:
         term = term_of(index, self.nest.loop_vars, access_of)
         for one in loads_of(term):
             self.accesses.append(one)
-        return self._place(_renumbered(term, self.accesses))
+        term = _renumbered(term, self.accesses)
+        step = self.cover.step(term)
+        if step is not None:
+            self._count(step)
+        return self._place(term)
 
     # ---- nests of their own
 

@@ -52,8 +52,13 @@ class _PreProcessor(Rewriter):
         super().__init__()
         self.chip = chip
         self.surroundings = Surroundings(self.analyzer)
-        ub_bytes = chip.memory.ub_bytes
-        self.budget_bytes = max(ub_bytes - _allocated_bytes(func), ub_bytes // _SMALLEST_SHARE)
+        self.allocated_bytes = _allocated_bytes(func)
+
+    @property
+    def budget_bytes(self) -> int:
+        """What the temporaries of one nest may take; emission needs a little for what it folds."""
+        ub_bytes = self.chip.memory.ub_bytes
+        return max((ub_bytes - self.allocated_bytes) * 3 // 4, ub_bytes // _SMALLEST_SHARE)
 
     def loop(self, loop: tirx.For) -> Any | None:
         return self._split_nest(loop) if _is_chain(loop) else super().loop(loop)
@@ -66,7 +71,9 @@ class _PreProcessor(Rewriter):
         loops = tuple(_chain_loops(loop, self))
         sums = accumulator(loop, loops)
         if sums is not None and sums.bytes <= self.chip.memory.ub_bytes // _SUMS_SHARE:
+            self.allocated_bytes += sums.bytes
             inside = self.statement(sums.inside(loop))
+            self.allocated_bytes -= sums.bytes
             return sequence([tirx.AllocBuffer(sums.local), *sums.before(), inside, sums.after()])
         if sums is not None and len(loops) > 1 and loops[0] in sums.moved:
             return super().loop(loop)

@@ -233,7 +233,7 @@ ROWS = [
         682, "vgmin", np.minimum, "dst = least element of each 32-byte block; NaN if one is", NUMBERS,
         computes="min_blocks(a)",
     ),
-    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE,),
+    _pair(684, "vpairsum", np.add, "dst[i] = a[2i] + a[2i+1]", _SUMMABLE),
     _pair(
         685, "vpairmax", np.maximum, "dst[i] = the greater of a[2i] and a[2i+1]; NaN if either is NaN", NUMBERS,
     ),
