@@ -12,7 +12,8 @@ from compiler.operators.broadcast import dtype_of, literal, normalised_axis, rea
 from compiler.operators.cast import as_dtype, onnx_dtype, onnx_number
 from compiler.operators.convolution import convolution_windows
 from compiler.operators.graph import Graph, Value
-from compiler.operators.quantised_product import integer_convolution, matmul_integer
+from compiler.operators.quantised_convolution import integer_convolution
+from compiler.operators.quantised_product import matmul_integer
 from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
 

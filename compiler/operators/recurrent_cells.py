@@ -54,8 +54,8 @@ def check_activation(name: str) -> None:
         raise refusals.wrong_value(f"must be among {', '.join(_ACTIVATIONS)}", "activations", name)
 
 
-class Gates:
-    """Reads gates and applies activations, which are a name, alpha and beta each; ``clip`` limits their inputs."""
+class Cell:
+    """Applies activations, which are a name, alpha and beta each; ``clip`` limits the gates that go into them."""
 
     def __init__(
         self, names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...], clip: float
@@ -63,11 +63,15 @@ class Gates:
         self._activations = list(zip(names, alphas, betas, strict=True))
         self._clip = clip
 
-    def activate(self, which: int, x: Any) -> Any:
-        name, alpha, beta = self._activations[which]
+    def activate(self, which: int, gate: Any) -> Any:
         if self._clip > 0:
-            x = tirx.min(tirx.max(x, _number(-self._clip)), _number(self._clip))
-        return _ACTIVATIONS[name](x, alpha, beta)
+            gate = tirx.min(tirx.max(gate, _number(-self._clip)), _number(self._clip))
+        return self.activate_state(which, gate)
+
+    def activate_state(self, which: int, state: Any) -> Any:
+        """As onnxruntime has it, a cell's state is not clipped."""
+        name, alpha, beta = self._activations[which]
+        return _ACTIVATIONS[name](state, alpha, beta)
 
 
 def _gate(gates: te.Tensor, number: int, b: Any, j: Any, hidden: int) -> Any:
@@ -87,7 +91,7 @@ def lstm_state(
     input_forget: bool = False,
 ) -> te.Tensor:
     """The next cell state. Gates are input, output, forget, cell; peepholes [3 * hidden] input, output, forget."""
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     hidden = shape_of(state)[1]
 
     def next_state(b: Any, j: Any) -> Any:
@@ -116,7 +120,7 @@ def lstm_output(
     clip: float = 0.0,
 ) -> te.Tensor:
     """The next hidden state, of the next cell state."""
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     hidden = shape_of(state)[1]
 
     def output(b: Any, j: Any) -> Any:
@@ -124,7 +128,7 @@ def lstm_output(
         opens = _gate(gates, 1, b, j, hidden)
         if peepholes is not None:
             opens = opens + peepholes[hidden + j].astype("float32") * value
-        return (cell.activate(0, opens) * cell.activate(2, value)).astype(result_dtype(state))
+        return (cell.activate(0, opens) * cell.activate_state(2, value)).astype(result_dtype(state))
 
     return te.compute(shape_of(state), output, "lstm_output")
 
@@ -140,7 +144,7 @@ def gru_reset(
     clip: float = 0.0,
 ) -> te.Tensor:
     """The state that the reset gate lets through. Gates are update, reset."""
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     hidden = shape_of(state)[1]
 
     def kept(b: Any, j: Any) -> Any:
@@ -162,7 +166,7 @@ def gru_output(
     clip: float = 0.0,
 ) -> te.Tensor:
     """Between the state and its candidate, as the update gate says. Gates are update, reset."""
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     hidden = shape_of(state)[1]
 
     def output(b: Any, j: Any) -> Any:
@@ -184,7 +188,7 @@ def gru_linear_output(
     clip: float = 0.0,
 ) -> te.Tensor:
     """The reset gate applied after the product. Both inputs hold update, reset and candidate."""
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     hidden = shape_of(state)[1]
 
     def output(b: Any, j: Any) -> Any:
@@ -210,7 +214,7 @@ def rnn_output(
     betas: tuple[float, ...],
     clip: float = 0.0,
 ) -> te.Tensor:
-    cell = Gates(activations, alphas, betas, clip)
+    cell = Cell(activations, alphas, betas, clip)
     dtype = result_dtype(gates)
     return te.compute(
         shape_of(gates), lambda b, j: cell.activate(0, gates[b, j].astype("float32")).astype(dtype), "rnn_output"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from compiler.operators import Declared, TensorType, find_called
 
@@ -75,10 +76,19 @@ def run(
         tvm.runtime.empty([int(extent) for extent in parameter.shape], parameter.dtype)
         for parameter in function.params[len(arrays) :]
     ]
-    tvm.compile(function, target="llvm")["main"](
-        *[tvm.runtime.tensor(np.require(a, requirements="C")) for a in arrays], *results
-    )
+    _compiled(function)(*[tvm.runtime.tensor(np.require(a, requirements="C")) for a in arrays], *results)
     return [Known(result.numpy()) for result in results]
+
+
+_COMPILED: dict[int, tuple[Any, Any]] = {}
+
+
+def _compiled(function: Any) -> Any:
+    """Compositions call the same function many times over."""
+    key = tvm_ffi.structural_hash(function)
+    if key not in _COMPILED or not tvm_ffi.structural_equal(_COMPILED[key][0], function):
+        _COMPILED[key] = function, tvm.compile(function, target="llvm")["main"]
+    return _COMPILED[key][1]
 
 
 def demoted(array: Array) -> Array:

@@ -19,7 +19,7 @@ def onnxruntime_node(
     names = ["" if array is None else f"x{position}" for position, array in enumerate(inputs)]
     while names[-1] == "":  # onnxruntime crashes on some
         names.pop()
-    given = {name: array for name, array in zip(names, inputs, strict=False) if array is not None}
+    given = {name: np.asarray(array) for name, array in zip(names, inputs, strict=False) if array is not None}
     node = helper.make_node(op_type, names, [f"y{n}" for n in range(outputs)], **attributes)
     graph = helper.make_graph(
         [node],

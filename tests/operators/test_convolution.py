@@ -1,0 +1,76 @@
+"""Convolutions and transposed convolutions against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.errors import InvalidError
+from tests.operators.evaluate import evaluate
+from tests.operators.oracle import floats, onnxruntime_node
+
+Shape = tuple[int, ...]
+CONVOLUTIONS: list[tuple[Shape, Shape, dict[str, Any]]] = [
+    ((2, 3, 9), (5, 3, 2), {"pads": [2, 1], "dilations": [2]}),
+    ((1, 4, 9, 9), (8, 2, 3, 3), {"group": 2, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    ((1, 3, 7, 5), (1, 3, 1, 1), {}),
+    ((1, 6, 8, 7), (6, 1, 3, 2), {"group": 6, "pads": [1, 0, 1, 1], "strides": [1, 2]}),
+    ((1, 3, 6, 7), (6, 1, 3, 3), {"group": 3, "dilations": [2, 2], "pads": [1, 2, 3, 0]}),
+    ((1, 1, 5, 5), (2, 1, 5, 5), {}),
+    ((2, 17, 6, 5), (3, 17, 3, 3), {"auto_pad": "VALID", "strides": [3, 2]}),
+    ((1, 2, 5, 6, 4), (3, 2, 2, 3, 1), {"auto_pad": "SAME_LOWER", "strides": [2, 1, 2]}),
+]
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes", CONVOLUTIONS)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_conv(x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], has_bias: bool) -> None:
+    inputs = [floats(0, *x_shape), floats(1, *w_shape), floats(2, w_shape[0]) if has_bias else None]
+    expected = onnxruntime_node("Conv", inputs, **attributes)[0]
+    np.testing.assert_allclose(evaluate("Conv", *inputs, **attributes), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 300])
+def test_float16_is_summed_in_float32(group: int) -> None:
+    x, w = floats(0, 1, 300, 5, dtype="float16"), floats(1, 300, 300 // group, 3, dtype="float16")
+    expected = onnxruntime_node("Conv", [x.astype("float32"), w.astype("float32")], group=group)[0]
+    result = evaluate("Conv", x, w, group=group)
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-2)
+
+
+TRANSPOSED: list[tuple[Shape, Shape, dict[str, Any]]] = [
+    ((1, 3, 5), (3, 2, 3), {"strides": [2]}),
+    ((1, 2, 4, 3), (2, 3, 3, 3), {"strides": [3, 2], "output_padding": [1, 1], "pads": [1, 0, 1, 1]}),
+    ((1, 4, 4, 3), (4, 3, 2, 3), {"group": 2, "strides": [2, 2], "dilations": [2, 1]}),
+    ((1, 4, 3, 3), (4, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
+    ((1, 1, 3, 3), (1, 2, 3, 3), {"strides": [3, 2], "output_shape": [10, 8]}),
+    ((1, 1, 3, 3), (1, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    ((1, 1, 3, 3), (1, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ((1, 1, 5, 5), (1, 1, 2, 2), {"strides": [2, 2], "pads": [2, 2, 2, 2]}),
+    ((1, 2, 2, 3, 2), (2, 1, 2, 2, 2), {"strides": [1, 2, 2]}),
+]
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes", TRANSPOSED)
+def test_conv_transpose(x_shape: Shape, w_shape: Shape, attributes: dict[str, Any]) -> None:
+    outputs = w_shape[1] * int(attributes.get("group", 1))
+    inputs = [floats(0, *x_shape), floats(1, *w_shape), floats(2, outputs)]
+    expected = onnxruntime_node("ConvTranspose", inputs, **attributes)[0]
+    np.testing.assert_allclose(evaluate("ConvTranspose", *inputs, **attributes), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "w_shape, attributes, rule",
+    [
+        ((4, 2, 3, 3), {}, "x must have 1 times the channels of w"),
+        ((4, 1, 3, 3), {"group": 3}, "must divide the 4 output channels"),
+        ((4, 3, 3), {}, "x must be .batch, channels"),
+        ((4, 3, 3, 3), {"kernel_shape": [2, 2]}, "kernel_shape must be that of w"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(w_shape: Shape, attributes: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InvalidError, match=rule):
+        evaluate("Conv", floats(0, 1, 3, 8, 8), floats(1, *w_shape), **attributes)
