@@ -31,6 +31,8 @@ from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Instr, View, bind
 from compiler.target import Chip
 
+_BOUNDS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And)
+
 
 @dataclass(eq=False)
 class Event:
@@ -74,6 +76,7 @@ class Step:
     parts: tuple[tuple[Step, ...], ...] = ()
     loop: LoopRange | None = None
     least_trips: int = 0  # how often a loop runs at least
+    guards: bool = False  # whether it is a branch that is taken but at the edges: a bound that is kept
 
     @cached_property
     def inside(self) -> tuple[Event, ...]:
@@ -118,7 +121,8 @@ class Reader:
             case tirx.IfThenElse():
                 events = self._loads(statement.condition)
                 otherwise = () if statement.else_case is None else self._block(statement.else_case)
-                return Step(statement, events, (self._block(statement.then_case), otherwise))
+                guards = statement.else_case is None and isinstance(statement.condition, _BOUNDS)
+                return Step(statement, events, (self._block(statement.then_case), otherwise), guards=guards)
             case tirx.AttrStmt():
                 if statement.attr_key == "thread_extent":
                     core = LoopRange(int(statement.value), repeated=False)

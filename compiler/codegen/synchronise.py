@@ -9,13 +9,15 @@ walk over the body stay: they were made knowing the least.
 1. A flag is set only where its last wait is known to be complete; else another id is taken, or the source first waits
    for the target, or, with no id left for that, the scalar unit does.
 2. What only the first iteration of a loop needs is waited for before the loop.
-3. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
+3. What stands behind a guard that mostly holds is waited for in front of it: one that is passed by would leave open
+   what all that follows needs again.
+4. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from compiler.codegen.events import Event, Step
@@ -84,6 +86,8 @@ class _Planner:
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
         """A branch: whatever either side leaves open is open."""
+        if step.guards:  # condition 3
+            block.order_ahead(step.inside)
         planned = [self.block(part, block.state, depth) for part in step.parts]
         state = planned[0][1]
         for _, other in planned[1:]:
@@ -96,7 +100,7 @@ class _Planner:
             more = Counter(_kinds(self._turns(step, block.state, depth)[0])) - inner
             before = block.state
             for queues in more:
-                block.order_all(queues, [e for e in step.inside if e.queue == queues[-1]])
+                block.order_ahead(step.inside, queues)
             if block.state == before:
                 break
         plan, head, end = self._turns(step, block.state, depth)
@@ -179,12 +183,14 @@ class _Block:
         """Make everything that the event conflicts with known to its queue."""
         self._make_known(event.queue, self.knowledge.conflicts(event))
 
-    def order_all(self, queues: tuple[Queue, ...], events: list[Event]) -> None:
-        """The same for one pair of queues, ahead of events further in."""
-        needed = 0
+    def order_ahead(self, events: Iterable[Event], queues: tuple[Queue, ...] = ()) -> None:
+        """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only."""
+        needed: dict[Queue, int] = {}
         for event in events:
-            needed |= self.knowledge.conflicts(event)
-        self._make_known(queues[-1], needed & self.knowledge.of_queue[queues[0]])
+            if event.queue == queues[-1] if queues else event.queue != Queue.S:
+                needed[event.queue] = needed.get(event.queue, 0) | self.knowledge.conflicts(event)
+        for queue, members in needed.items():
+            self._make_known(queue, members & self.knowledge.of_queue[queues[0]] if queues else members)
 
     def _make_known(self, queue: Queue, conflicts: int) -> None:
         while needed := self.state[queue] & conflicts:

@@ -146,6 +146,32 @@ def test_what_only_the_first_turn_needs_is_waited_for_before_the_loop() -> None:
     assert _synced(func) == ["ld", "set mte2.mte3 0", "wait mte2.mte3 0", "for", "st"]
 
 
+def test_what_a_guard_needs_is_waited_for_in_front_of_it() -> None:
+    """Where it is passed by, what follows would not know what happened, and wait again."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((4, 64), "float32"), o: T.Buffer((4, 64), "float32")) -> None:
+        x = T.alloc_buffer((64,), scope="local.ub")
+        for i in range(4):
+            T.evaluate(
+                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[i, 0]), 1, 64)
+            )
+            for _ in range(1):
+                if 3 - i > 0:
+                    T.evaluate(
+                        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(x[0]), 1, T.address_of(x[0]), 1, 3 - i)
+                    )
+                if i == 7:
+                    T.evaluate(
+                        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(x[0]), 1, T.address_of(x[0]), 1, 64)
+                    )
+            T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[i, 0]), 1, T.address_of(x[0]), 1, 64))
+
+    found = _synced(func)
+    assert found.index("wait mte2.v 0") < found.index("if")
+    assert found.count("wait mte2.v 0") == 1
+
+
 @T.prim_func(s_tir=True, private=True)
 def product(
     a: T.Buffer((64, 64), "float16"), b: T.Buffer((64, 32), "float16"), o: T.Buffer((64, 32), "float32")

@@ -1,0 +1,44 @@
+"""A kernel's code as plain data, and back: what the cache keeps and what worker processes send."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from compiler.codegen.kernel import KernelCode
+from compiler.codegen.lowering import Parameter
+from compiler.isa.encoding import decode, encode
+from compiler.isa.model import Instr
+from compiler.isa.table import by_mnemonic
+
+
+def to_tables(code: KernelCode) -> dict[str, Any]:
+    """Lists, tables, numbers and text only."""
+    # A kernel may branch to its end; in a program of its own something has to stand there.
+    end = Instr(by_mnemonic()["halt"], (), ())
+    return {
+        "name": code.name,
+        "instrs": b64encode(encode((*code.instrs, end))).decode(),
+        "relocations": [list(one) for one in code.relocations],
+        "parameters": [asdict(parameter) for parameter in code.parameters],
+        "texts": list(code.texts),
+        "statements": list(code.statements),
+        "memory": code.memory,
+        "cores": code.cores,
+    }
+
+
+def from_tables(tables: Mapping[str, Any]) -> KernelCode:
+    """Raises KeyError, TypeError, ValueError or a TilewrightError for anything that `to_tables` did not make."""
+    return KernelCode(
+        name=str(tables["name"]),
+        instrs=decode(b64decode(tables["instrs"], validate=True))[:-1],
+        relocations=tuple((int(index), int(parameter)) for index, parameter in tables["relocations"]),
+        parameters=tuple(Parameter(**{**one, "shape": tuple(one["shape"])}) for one in tables["parameters"]),
+        texts=tuple(str(text) for text in tables["texts"]),
+        statements=tuple(int(statement) for statement in tables["statements"]),
+        memory={str(memory): int(used) for memory, used in tables["memory"].items()},
+        cores=int(tables["cores"]),
+    )
