@@ -104,6 +104,18 @@ def swish(x: te.Tensor, *, alpha: float = 1.0) -> te.Tensor:
     return each("swish", x, lambda value: in_float32(function, value))
 
 
+@operator("SwiGLU", schedule="elementwise")
+def swiglu(x: te.Tensor, y: te.Tensor, *, alpha: float = 1.0) -> te.Tensor:
+    """The swish of x gates y; nothing broadcasts."""
+    if shape_of(x) != shape_of(y):
+        raise refusals.wrong_shape("both inputs must have one shape", x=x, y=y)
+
+    def function(gate: Any, value: Any) -> Any:
+        return gate * tirx.sigmoid(gate if alpha == 1 else gate * literal(alpha, "float32")) * value
+
+    return te.compute(shape_of(x), lambda *i: in_float32(function, x[i], y[i]), "swiglu")
+
+
 @operator("Gelu", schedule="elementwise")
 def gelu(x: te.Tensor, *, approximate: str = "none") -> te.Tensor:
     if approximate not in ("none", "tanh"):
