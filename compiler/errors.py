@@ -20,6 +20,7 @@ EXIT_CODES: dict[int, str] = {
     8: "corrupt: an artifact whose bytes do not match its checksums or structure",
     9: "hazard: the program has a race, deadlock, uninitialised read or leaked flag",
     10: "limit: a time, memory or instruction budget was used up",
+    11: "different: a compiled model computes something else than the reference",
     70: "internal: a bug in tilewright",
     130: "interrupted",
 }
@@ -107,6 +108,10 @@ class HazardError(TilewrightError):
 
 class LimitError(TilewrightError):
     exit_code = 10
+
+
+class DifferentError(TilewrightError):
+    exit_code = 11
 
 
 @dataclass

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from tokenize import TokenError
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,21 +21,36 @@ MAX_HEADER_BYTES = 4096
 _READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What an array in a file has to be: ``type_name`` is how its type is called where it is wanted."""
+
+    name: str
+    type_name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 def read(path: str | os.PathLike[str], buffer: Buffer) -> np.ndarray:
     """The array in a file, if it is exactly what the buffer holds."""
+    return read_expected(path, Expected(buffer.name, buffer.dtype, DTYPES[buffer.dtype].numpy, buffer.shape))
+
+
+def read_expected(path: str | os.PathLike[str], expected: Expected) -> np.ndarray:
+    """The array in a file, if it is exactly what is expected."""
     place = Place(os.fspath(path))
     with open_regular(path, "an array") as (file, size):
         head = file.read(MAX_HEADER_BYTES)
         shape, fortran_order, dtype, offset = _header(head, place)
-        as_stored = _stored_type(dtype, buffer, place)
-        if shape != buffer.shape:
-            text = f"input {buffer.name} has shape {list(buffer.shape)}; the array has {_listed(shape)}"
+        as_stored = _stored_type(dtype, expected, place)
+        if shape != expected.shape:
+            text = f"input {expected.name} has shape {list(expected.shape)}; the array has {_listed(shape)}"
             raise InvalidError(Problem("TW1553", text, place))
-        expected = offset + prod(shape) * as_stored.itemsize
-        if size != expected:
-            raise InputError(Problem("TW1554", f"the file has {size} bytes; its header promises {expected}", place))
-        content = head[offset:] + file.read(expected - len(head) + 1 if expected > len(head) else 0)
-    if len(content) != expected - offset:
+        promised = offset + prod(shape) * as_stored.itemsize
+        if size != promised:
+            raise InputError(Problem("TW1554", f"the file has {size} bytes; its header promises {promised}", place))
+        content = head[offset:] + file.read(promised - len(head) + 1 if promised > len(head) else 0)
+    if len(content) != promised - offset:
         raise InputError(Problem("TW1554", "the file changed while it was read", place))
     array = np.frombuffer(content, as_stored)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
@@ -56,14 +72,14 @@ def _header(head: bytes, place: Place) -> tuple[tuple[int, ...], bool, np.dtype,
     return shape, fortran_order, dtype, stream.tell()
 
 
-def _stored_type(dtype: np.dtype, buffer: Buffer, place: Place) -> np.dtype:
-    """The buffer's type, if the file's can be taken for it: .npy files cannot name bf16, and know bool by itself."""
-    wanted = DTYPES[buffer.dtype].numpy
-    raw = buffer.dtype == "bf16" and dtype in (np.dtype("V2"), np.dtype("<u2"))
-    if dtype == wanted or raw or (buffer.dtype == "bool" and dtype == np.bool_):
-        return wanted
-    text = f"input {buffer.name} has type {buffer.dtype}; the array has {str(dtype)[:60]}"
-    hint = "bf16 is stored as uint16, the bits of each element" if buffer.dtype == "bf16" else ""
+def _stored_type(dtype: np.dtype, expected: Expected, place: Place) -> np.dtype:
+    """The expected type, if the file's can be taken for it: .npy files cannot name bf16, and know bool by itself."""
+    is_bf16 = expected.dtype == DTYPES["bf16"].numpy
+    raw = is_bf16 and dtype in (np.dtype("V2"), np.dtype("<u2"))
+    if dtype == expected.dtype or raw or (expected.type_name == "bool" and dtype.kind in "bu" and dtype.itemsize == 1):
+        return expected.dtype
+    text = f"input {expected.name} has type {expected.type_name}; the array has {str(dtype)[:60]}"
+    hint = f"{expected.type_name} is stored as uint16, the bits of each element" if is_bf16 else ""
     raise InvalidError(Problem("TW1552", text, place, hint))
 
 

@@ -22,7 +22,7 @@ MAX_RANK = 32
 MAX_ADDRESS = 1 << 46
 
 _PROGRAM_KEYS = ("buffers", "chip", "cores", "entries", "instructions", "kind", "name", "source", "tiling")
-_HOST_KEYS = ("arguments", "function_bytes", "kind", "name", "reason", "written")
+_HOST_KEYS = ("arguments", "function_bytes", "kind", "name", "operator", "reason", "written")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def build(segment: Segment) -> dict[str, Any]:
         return {
             "kind": "host",
             "name": segment.name,
+            "operator": segment.operator,
             "reason": segment.reason,
             "function_bytes": len(segment.function.encode()),
             "arguments": list(segment.arguments),
@@ -112,6 +113,7 @@ def _host(value: object, where: str) -> HostEntry:
         "",
         names["arguments"],
         names["written"],
+        text(table["operator"], f"{where}.operator"),
     )
     return HostEntry(segment, integer(table["function_bytes"], f"{where}.function_bytes", 1, MAX_FUNCTION_BYTES))
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiling", metavar="NAME=VALUE", help="give a tiling word another value", **many)
     data = parser.add_argument_group("data", "without any, only the timing is simulated")
     data.add_argument("--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many)
-    data.add_argument("--random-inputs", metavar="SEED", type=_natural, help="random arrays for all other inputs")
+    data.add_argument("--random-inputs", metavar="SEED", type=natural, help="random arrays for all other inputs")
     data.add_argument(
         "--output", dest="outputs", metavar="NAME=FILE", help="where to write an output, as a .npy file", **many
     )
@@ -41,20 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--interpret", action="store_true", help="use the reference interpreter: results, no timing")
     how.add_argument("--timing-only", action="store_true", help="compute no data, even if there are inputs")
     how.add_argument("--hazards", action="store_true", help="look for races; with any, list them and exit with 9")
-    how.add_argument("--seed", type=_natural, default=0, help="above 0: delay queues at random, to shake out races")
+    how.add_argument("--seed", type=natural, default=0, help="above 0: delay queues at random, to shake out races")
     how.add_argument("--max-steps", type=_positive, metavar="N", help="most instructions to execute")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _natural(word: str) -> int:
+def natural(word: str) -> int:
     if not word.isascii() or not word.isdigit() or len(word) > 18:
         raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a number from 0 to 10**18 - 1")
     return int(word)
 
 
 def _positive(word: str) -> int:
-    if _natural(word) < 1:
+    if natural(word) < 1:
         raise argparse.ArgumentTypeError("0 is too few")
     return int(word)
 
@@ -262,7 +262,7 @@ def _interpret(args: argparse.Namespace, program: Program, chip: Chip, inputs: A
     _write_outputs(args, done.outputs)
     steps = limit - done.steps_left
     if args.json:
-        content = {"engine": "interpreter", "steps": steps, "outputs": _described(done.outputs)}
+        content = {"engine": "interpreter", "steps": steps, "outputs": described(done.outputs)}
         print(json.dumps(content, indent=2))
     else:
         print(f"{steps:,} instructions on {len(done.cores)} cores of {chip.name}, in program order")
@@ -279,7 +279,7 @@ def _print_run(args: argparse.Namespace, simulated: Run, computed: bool) -> None
             "engine": "simulator",
             "statistics": stats.to_dict(),
             "hazards": [p.render() for p in simulated.hazards] if args.hazards else None,
-            "outputs": _described(simulated.outputs) if computed else None,
+            "outputs": described(simulated.outputs) if computed else None,
         }
         print(json.dumps(content, indent=2))
         return
@@ -289,7 +289,7 @@ def _print_run(args: argparse.Namespace, simulated: Run, computed: bool) -> None
     _print_outputs(args, simulated.outputs)
 
 
-def _described(outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def described(outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     from hashlib import sha256
 
     return {
@@ -306,7 +306,7 @@ def _print_outputs(args: argparse.Namespace, outputs: Mapping[str, np.ndarray]) 
     from compiler.isa.lexer import quoted
 
     files = _assignments(args.outputs, "--output")
-    for name, one in _described(outputs).items():
+    for name, one in described(outputs).items():
         shape = "x".join(map(str, one["shape"])) or "scalar"
         where = f" -> {files[name]}" if name in files else ""
         print(f"output {quoted(name)}: {one['dtype']} {shape}, sha256 {one['sha256'][:16]}{where}")

@@ -25,6 +25,11 @@ INTERRUPTED = 130
 
 # name -> (module, one-line help), in the order in which `tilewright --help` lists them
 VERBS: dict[str, tuple[str, str]] = {
+    "compile": ("compiler.cli.compile", "compile an ONNX model into an artifact (.twm)"),
+    "run": ("compiler.cli.run", "run a compiled model on the emulated chip"),
+    "verify": ("compiler.cli.verify", "compare a compiled model with onnxruntime, layer by layer if asked"),
+    "ops": ("compiler.cli.ops", "list the operators that are supported"),
+    "doctor": ("compiler.cli.doctor", "check the installation"),
     "asm": ("compiler.cli.asm", "assemble a program (.twasm) into an artifact (.twm)"),
     "disasm": ("compiler.cli.disasm", "print the program in an artifact as assembly text"),
     "exec": ("compiler.cli.exec", "run a program on the reference interpreter or the pipeline simulator"),

@@ -43,6 +43,7 @@ class HostSegment:
     function: str
     arguments: tuple[str, ...]
     written: tuple[str, ...]  # those of the arguments that it writes
+    operator: str = ""  # as ONNX calls what it does
 
 
 Segment = ProgramSegment | HostSegment

@@ -152,7 +152,7 @@ VALUES: list[tuple[Path, Any, str]] = [
     ((*SEGMENT, "buffers", 0, "role"), "weight", r"buffers\[0\].role is 'weight'; allowed: input"),
     ((*SEGMENT, "buffers", 0, "offset"), -1, r"buffers\[0\].offset is -1; allowed: 0 to"),
     ((*SEGMENT, "buffers", 0, "offset"), HUGE, r"buffers\[0\].offset is 1000000000000000000; allowed: 0 to"),
-    ((*SEGMENT, "buffers", 0, "offset"), 67108864, r"buffers\[0\] ends at byte 67109888 of ddr, which has 67108864 bytes"),
+    ((*SEGMENT, "buffers", 0, "offset"), 67108864, "ends at byte 67109888 of ddr, which has 67108864 bytes"),
     ((*SEGMENT, "buffers", 3, "offset"), 8192 - 2047, r"buffers\[3\] ends at byte 8193 of ub, which has 8192 bytes"),
     ((*SEGMENT, "buffers", 0, "size_bytes"), 1023, r"buffers\[0\].size_bytes is 1023; allowed: 1024 or more"),
     ((*SEGMENT, "buffers", 0, "size_bytes"), 0, r"buffers\[0\].size_bytes is 0; allowed: 1 to"),

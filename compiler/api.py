@@ -1,0 +1,124 @@
+"""The compiler in Python, with the words of the command: compile, save, load, run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import InputError, Problem, UnsupportedError, UsageError
+from compiler.runtime.loaded import LoadedModel
+from compiler.runtime.loaded import load as load_model
+from compiler.runtime.model import CompiledModel
+from compiler.target import Chip, load_chip
+
+if TYPE_CHECKING:
+    import onnx
+
+    from compiler.pipeline import Observer
+    from compiler.report.compilation import Report
+
+Model = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+
+
+class Artifact:
+    """A compiled model in memory, and the report of how it came to be."""
+
+    def __init__(self, model: CompiledModel, report: Report) -> None:
+        self.model = model
+        self._report = report
+        self._loaded: LoadedModel | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that `load` and the command read; it appears whole or not at all."""
+        from compiler.artifact import write_model
+
+        write_model(path, self.model)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes. The same model and options give the same bytes."""
+        from compiler.artifact import model_to_bytes
+
+        return model_to_bytes(self.model)
+
+    def run(self, inputs: Mapping[str, Any], *, hazards: bool = False) -> dict[str, np.ndarray]:
+        """Run it on the emulated chip; see `LoadedModel.run`. The report has the cycles afterwards."""
+        if self._loaded is None:
+            self._loaded = load_model(self.model)
+        return self._loaded.run(inputs, hazards=hazards, profile=True)
+
+    @property
+    def report(self) -> Report:
+        if self._loaded is None or not self._loaded.runs:
+            return self._report
+        return replace(self._report, cycles=self._loaded.cycles, kernel_cycles=self._loaded.kernel_cycles)
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    chip: str | os.PathLike[str] | Chip = "tw1",
+    *,
+    precision: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    host_kernels: bool = True,
+    observer: Observer | None = None,
+) -> Artifact:
+    """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
+
+    ``precision`` ("fp32", "fp16", "bf16") is what the model's float32 becomes; ``shapes`` by input and ``dims`` by
+    name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
+    chip is refused. Raises what `compiler.errors` lists.
+    """
+    from compiler.driver import Options, compile_model
+    from compiler.report.compilation import report_of
+
+    options = Options(precision, shapes or {}, dims or {}, host_kernels)
+    compilation = compile_model(_source(model), _chip(chip), options, observer)
+    report = report_of(compilation)
+    if report.host_kernels and not host_kernels:
+        raise UnsupportedError([
+            Problem("TW2403", f"{k.operator} ({', '.join(k.nodes)}) would run on the host: {k.reason}")
+            for k in report.host_kernels
+        ])  # fmt: skip
+    return Artifact(_named(compilation.model, model), report)
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | Artifact | CompiledModel, *, host_kernels: bool = True
+) -> LoadedModel:
+    """Make a compiled model ready to be run: from the file that `save` wrote, its bytes, or an Artifact.
+
+    Without ``host_kernels`` a model that holds code for the host is refused, before any of it is compiled.
+    """
+    return load_model(source.model if isinstance(source, Artifact) else source, host_kernels=host_kernels)
+
+
+def _source(model: Any) -> str | os.PathLike[str] | bytes:
+    if isinstance(model, str | os.PathLike | bytes):
+        return model
+    serialize = getattr(model, "SerializeToString", None)
+    if serialize is None:
+        text = f"a model is a path, bytes or an onnx.ModelProto; this is a {type(model).__name__}"
+        raise UsageError(Problem("TW0021", text))
+    try:
+        return bytes(serialize(deterministic=True))
+    except ValueError as error:  # protobuf's limit of 2 GiB
+        raise InputError(Problem("TW0022", f"the model cannot be serialised: {error}")) from error
+
+
+def _chip(chip: str | os.PathLike[str] | Chip) -> Chip:
+    return chip if isinstance(chip, Chip) else load_chip(os.fspath(chip))
+
+
+def _named(compiled: CompiledModel, model: Any) -> CompiledModel:
+    """With the name of the file, or of the graph, that it was made from."""
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        return replace(compiled, name=path.stem, source=path.name)
+    graph = getattr(model, "graph", None)
+    return replace(compiled, name=graph.name) if graph is not None and graph.name else compiled

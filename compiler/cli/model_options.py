@@ -1,0 +1,75 @@
+"""The options that every verb has which compiles a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from compiler.errors import Problem, UsageError
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    group = parser.add_argument_group("how to compile")
+    group.add_argument("--chip", help="the chip: a name, or the path of a .toml file (default: tw1)")
+    group.add_argument("--precision", choices=PRECISIONS, help="what float32 becomes (default: it stays)")
+    group.add_argument(
+        "--shape", dest="shapes", metavar="NAME=NxN...", help="the shape of an input with open dimensions", **many
+    )
+    group.add_argument("--dim", dest="dims", metavar="NAME=N", help="the size of an open dimension", **many)
+    group.add_argument(
+        "--require-npu", action="store_true", help="fail, with 5, where an operator cannot run on the chip"
+    )
+
+
+def compile_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options as keywords of `compiler.compile`."""
+    return {
+        "chip": args.chip or "tw1",
+        "precision": args.precision,
+        "shapes": assignments(args.shapes, "--shape", "NxN", _shape),
+        "dims": assignments(args.dims, "--dim", "N", _extent),
+        "host_kernels": not args.require_npu,
+    }
+
+
+def refuse_model_options(args: argparse.Namespace, file: str) -> None:
+    """An artifact is compiled already."""
+    given = [f"--{name.rstrip('s').replace('_', '-')}" for name in _OPTIONS if getattr(args, name)]
+    if given:
+        text = f"{given[0]} has no meaning for {file}, which is compiled already"
+        raise UsageError(Problem("TW0002", text))
+
+
+_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu")
+
+
+def assignments(
+    words: list[str], option: str, value: str = "FILE", parse: Callable[[str], Any] = str
+) -> dict[str, Any]:
+    """``NAME=VALUE`` options as a mapping; a name may hold everything but an equals sign."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, separator, text = word.rpartition("=") if parse is not str else word.partition("=")
+        if not separator or not name or not text:
+            raise UsageError(Problem("TW0002", f"{option} {word}: expected NAME={value}"))
+        if name in found:
+            raise UsageError(Problem("TW0002", f"{option} {name} is given twice"))
+        try:
+            found[name] = parse(text)
+        except ValueError as error:
+            raise UsageError(Problem("TW0002", f"{option} {word}: expected NAME={value}")) from error
+    return found
+
+
+def _extent(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ValueError
+    return int(text)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(_extent(word) for word in text.replace(",", "x").split("x"))

@@ -1,0 +1,98 @@
+"""``tilewright ops``: the operators that are supported, from where they are declared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler.report.tables import columns
+
+if TYPE_CHECKING:
+    from compiler.operators import Declared
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an operator to describe")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+
+
+def run(args: argparse.Namespace) -> int:
+    from compiler.operators import all_operators
+
+    chosen = [one for one in all_operators() if args.name in (None, one.name, one.full_name)]
+    if not chosen:
+        raise _unknown(args.name, [one.name for one in all_operators()])
+    if args.json:
+        print(json.dumps({"operators": [_content(one) for one in chosen]}, indent=2))
+        return 0
+    lines = _markdown(chosen) if args.markdown else _text(chosen, args.name is not None)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _unknown(name: str, names: Sequence[str]) -> Exception:
+    from difflib import get_close_matches
+
+    from compiler.errors import Problem, UsageError
+
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else "`tilewright ops` lists all"
+    return UsageError(Problem("TW0002", f"there is no operator `{name}`", hint=hint))
+
+
+def _content(one: Declared) -> dict[str, Any]:
+    return {
+        "name": one.full_name,
+        "class": one.schedule or "composition",
+        "inputs": [_input_text(parameter) for parameter in one.signature.inputs],
+        "attributes": {parameter.name: _default(parameter.default) for parameter in one.signature.attributes.values()},
+        "doc": _first_line(one),
+    }
+
+
+def _input_text(parameter: Any) -> str:
+    name = f"{parameter.name}..." if parameter.variadic else str(parameter.name)
+    kind = ", known when compiling" if parameter.kind == "constant" else ""
+    return f"{name}{kind}{', optional' if parameter.optional else ''}"
+
+
+def _default(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _first_line(one: Declared) -> str:
+    return (one.function.__doc__ or "").strip().partition("\n")[0]
+
+
+def _text(chosen: Sequence[Declared], in_detail: bool) -> Iterator[str]:
+    if in_detail:
+        for one in chosen:
+            content = _content(one)
+            yield f"{content['name']} ({content['class']}): {content['doc']}".rstrip(": ")
+            yield from (f"  input {text}" for text in content["inputs"])
+            yield from (f"  attribute {name} = {value!r}" for name, value in content["attributes"].items())
+        return
+    rows = [(one.full_name, one.schedule or "composition", _first_line(one)) for one in chosen]
+    yield from columns([("operator", "class", ""), *rows])
+    yield ""
+    counts = Counter(one.schedule or "composition" for one in chosen)
+    yield f"{len(chosen)} operators: {', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))}"
+
+
+def _markdown(chosen: Sequence[Declared]) -> Iterator[str]:
+    yield "# Supported operators"
+    yield ""
+    yield "Made by `tilewright ops --markdown` from the declarations."
+    yield ""
+    yield "| operator | class | inputs | attributes |"
+    yield "|---|---|---|---|"
+    for one in chosen:
+        content = _content(one)
+        cells = (content["name"], content["class"], "; ".join(content["inputs"]), ", ".join(content["attributes"]))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

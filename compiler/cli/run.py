@@ -1,0 +1,143 @@
+"""``tilewright run``: run a compiled model on the emulated chip; an ONNX model is compiled first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.cli.exec import described, natural
+from compiler.cli.model_options import add_model_options, assignments, compile_options, refuse_model_options
+from compiler.errors import Problem, UsageError
+from compiler.report.tables import columns, printable, some
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from compiler.runtime.loaded import LoadedModel
+    from compiler.runtime.model import Port
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("file", metavar="FILE", help="an artifact, or an .onnx file to compile first")
+    data = parser.add_argument_group("data")
+    data.add_argument("--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many)
+    data.add_argument("--random-inputs", metavar="SEED", type=natural, help="random arrays for all other inputs")
+    data.add_argument(
+        "--output", dest="outputs", metavar="NAME=FILE", help="where to write an output, as a .npy file", **many
+    )
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--hazards", action="store_true", help="look for races; with any, list them and exit with 9")
+    how.add_argument("--no-host", action="store_true", help="refuse artifacts that hold code for the host")
+    how.add_argument("--profile", action="store_true", help="list the cycles of every kernel")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_model_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    given, written = assignments(args.inputs, "--input"), assignments(args.outputs, "--output")
+    model = _load(args)
+    unknown = next((name for name in written if name not in {port.name for port in model.outputs}), None)
+    if unknown is not None:
+        from compiler.runtime.ports import listed
+
+        raise UsageError(Problem("TW1556", f"the model has no output {unknown}", hint=listed(model.outputs, "outputs")))
+    inputs = array_inputs(model, given, args.random_inputs)
+    outputs = model.run(inputs, hazards=args.hazards, profile=args.profile or args.json)
+    from compiler.artifact import arrays
+
+    for name, path in written.items():
+        arrays.write(path, outputs[name])
+    if args.json:
+        print(json.dumps(_content(args, model, outputs), indent=2))
+    else:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, model, outputs, written))
+    return 0
+
+
+def _load(args: argparse.Namespace) -> LoadedModel:
+    from compiler.api import compile, load
+
+    _announce_simulator()
+    if Path(args.file).suffix == ".onnx":
+        options = compile_options(args)
+        return load(compile(args.file, **options), host_kernels=not args.no_host)
+    refuse_model_options(args, args.file)
+    return load(Path(args.file), host_kernels=not args.no_host)
+
+
+def _announce_simulator() -> None:
+    from compiler.isa.jit import compiled_before
+
+    if not compiled_before():
+        print("note: compiling the simulator, once for this version; this takes some 20 seconds", file=sys.stderr)
+
+
+def array_inputs(model: LoadedModel, files: Mapping[str, str], seed: int | None) -> dict[str, np.ndarray]:
+    """An array for every input, from files and, where there is a seed, at random."""
+    from compiler.artifact import arrays
+    from compiler.runtime.ports import ONNX_DTYPES, listed
+    from compiler.runtime.random_inputs import random_array
+
+    named = {port.name: port for port in model.inputs}
+    found: dict[str, np.ndarray] = {}
+    for name, path in files.items():
+        port = named.get(name)
+        if port is None:
+            raise UsageError(Problem("TW1600", f"the model has no input {name}", hint=listed(model.inputs, "inputs")))
+        expected = arrays.Expected(name, port.onnx_dtype, ONNX_DTYPES[port.onnx_dtype], port.shape)
+        found[name] = arrays.read_expected(path, expected)
+    missing = [port for port in model.inputs if port.name not in found]
+    if seed is None and missing:
+        hint = f"--input {missing[0].name}=FILE.npy, or --random-inputs SEED"
+        raise UsageError([_missing(port, hint) for port in missing])
+    return found | {port.name: random_array(port, seed or 0) for port in missing}
+
+
+def _missing(port: Port, hint: str) -> Problem:
+    from compiler.runtime.ports import described as port_text
+
+    return Problem("TW1601", f"no array is given for input {port_text(port)}", hint=hint)
+
+
+def _content(args: argparse.Namespace, model: LoadedModel, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "model": model.model.name,
+        "chip": model.model.chip.name,
+        "cycles": model.cycles,
+        "seconds_on_chip": model.cycles / (model.model.chip.clock_mhz * 1e6),
+        "statistics": [stats.to_dict() for stats in model.statistics],
+        "kernel_cycles": [
+            {"kernel": k.kernel, "nodes": k.nodes, "cycles": k.cycles, "program": k.program}
+            for k in model.kernel_cycles
+        ],
+        "hazards": [problem.render() for problem in model.hazards] if args.hazards else None,
+        "outputs": described(outputs),
+    }
+
+
+def _lines(
+    args: argparse.Namespace, model: LoadedModel, outputs: Mapping[str, np.ndarray], written: Mapping[str, str]
+) -> Iterator[str]:
+    from compiler.sim.statistics import table
+
+    for number, stats in enumerate(model.statistics):
+        if len(model.statistics) > 1:
+            yield f"program {number} of {len(model.statistics)}"
+        yield from table(stats).splitlines()
+    if args.profile and model.kernel_cycles:
+        yield ""
+        rows = [("kernel", "cycles", "nodes")]
+        rows += [(k.kernel, f"{k.cycles:,}", some(k.nodes)) for k in model.kernel_cycles]
+        yield from columns(rows)
+    if args.hazards:
+        yield "hazards: none"
+    for name, one in described(outputs).items():
+        shape = "x".join(map(str, one["shape"])) or "scalar"
+        where = f" -> {written[name]}" if name in written else ""
+        yield f"output {name}: {one['dtype']} {shape}, sha256 {one['sha256'][:16]}{where}"

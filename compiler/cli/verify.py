@@ -1,0 +1,138 @@
+"""``tilewright verify``: does the compiled model compute what onnxruntime computes, and if not, from which node on?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.cli.exec import natural
+from compiler.cli.model_options import add_model_options, assignments, compile_options
+from compiler.errors import DifferentError
+from compiler.report.tables import columns, printable, shape_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from compiler.report.comparison import Comparison, Tolerance
+    from compiler.runtime.loaded import LoadedModel
+
+HALF_COSINE = 0.999
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("model", metavar="MODEL", help="the model, an .onnx file")
+    parser.add_argument("--layers", action="store_true", help="compare the output of every node, and name the first")
+    parser.add_argument("--rtol", type=_tolerance, default=1e-3, help="relative tolerance (default: %(default)s)")
+    parser.add_argument("--atol", type=_tolerance, default=1e-4, help="absolute tolerance (default: %(default)s)")
+    parser.add_argument(
+        "--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many
+    )
+    parser.add_argument(
+        "--random-inputs", metavar="SEED", type=natural, default=0, help="of all other inputs (default: 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_model_options(parser)
+
+
+def _tolerance(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a number") from error
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a tolerance")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    options, files = compile_options(args), assignments(args.inputs, "--input")
+    from compiler.api import compile, load
+    from compiler.cli.run import array_inputs
+    from compiler.frontend import load_model
+    from compiler.report.comparison import Tolerance
+    from compiler.report.reference import Reference, with_every_output
+
+    model: Any = load_model(args.model).proto
+    if args.layers:
+        model = with_every_output(model)
+    reference = Reference(model.SerializeToString())
+    loaded = load(compile(model, **options))
+    inputs = array_inputs(loaded, files, args.random_inputs)
+    is_half = args.precision in ("fp16", "bf16")
+    tolerance = Tolerance(args.rtol, args.atol, HALF_COSINE if is_half else None)
+    found = _compared(loaded, reference.run(inputs), inputs, tolerance)
+    nodes = {name: node for node in model.graph.node for name in node.output if name}
+    if args.layers:
+        order = {name: index for index, name in enumerate(nodes)}
+        found.sort(key=lambda one: order.get(one.name, len(order)))
+    first = next((one for one in found if one.fault), None)
+    culprit = _node_text(nodes.get(first.name)) if first is not None else ""
+    if args.json:
+        print(json.dumps(_content(args, loaded, found, first, culprit), indent=2))
+    else:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, loaded, found, first, culprit))
+    return DifferentError.exit_code if first is not None else 0
+
+
+def _compared(
+    loaded: LoadedModel, expected: dict[str, np.ndarray], inputs: dict[str, np.ndarray], tolerance: Tolerance
+) -> list[Comparison]:
+    from compiler.report.comparison import compare
+
+    actual = loaded.run(inputs, hazards=True)
+    return [compare(name, expected[name], array, tolerance) for name, array in actual.items()]
+
+
+def _node_text(node: Any) -> str:
+    if node is None:
+        return "no node: an input or constant"
+    return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} (it has no name)"
+
+
+def _content(
+    args: argparse.Namespace,
+    loaded: LoadedModel,
+    found: Sequence[Comparison],
+    first: Comparison | None,
+    culprit: str,
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "schema_version": 1,
+        "model": args.model,
+        "chip": loaded.model.chip.name,
+        "right": first is None,
+        "first_wrong": None if first is None else {"output": first.name, "node": culprit, "fault": first.fault},
+        "tensors": [asdict(one) for one in found],
+        "cycles": loaded.cycles,
+    }
+
+
+def _lines(
+    args: argparse.Namespace,
+    loaded: LoadedModel,
+    found: Sequence[Comparison],
+    first: Comparison | None,
+    culprit: str,
+) -> Iterator[str]:
+    rows = [("tensor", "shape", "largest error", "cosine", "wrong", "")]
+    for one in found:
+        verdict = "WRONG" if one.fault else "right"
+        cosine = f"{one.cosine:.6f}"
+        rows.append((one.name, shape_text(one.shape), f"{one.max_error:.3g}", cosine, f"{one.wrong:,}", verdict))
+    yield from columns(rows)
+    yield ""
+    where = f"{Path(args.model).name} on {loaded.model.chip.name}"
+    if first is None:
+        yield f"{where}: equal to onnxruntime's on these inputs, free of hazards, {loaded.cycles:,} cycles"
+        return
+    what = "the first node that diverges" if args.layers else "wrong"
+    yield f"{where}: {what}: {first.name}, the output of {culprit}: {first.fault}"
+    if not args.layers:
+        yield "next: --layers names the first node that diverges"

@@ -1,0 +1,58 @@
+"""How far arrays are from what they should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An element is right within ``atol + rtol * |expected|``; an array of less precise floats also by its cosine."""
+
+    rtol: float = 1e-3
+    atol: float = 1e-4
+    cosine: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One tensor against its reference; ``fault`` is empty where it is right."""
+
+    name: str
+    shape: tuple[int, ...]
+    max_error: float
+    cosine: float
+    wrong: int  # elements outside the tolerance
+    fault: str = ""
+
+
+def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance) -> Comparison:
+    """NaN equals NaN, an infinity the same infinity; integers and bools have to be equal."""
+    if expected.shape != actual.shape:
+        fault = f"has shape {list(actual.shape)}; expected is {list(expected.shape)}"
+        return Comparison(name, expected.shape, float("inf"), 0.0, expected.size, fault)
+    wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    same = (wide == other) | (np.isnan(wide) & np.isnan(other))
+    with np.errstate(all="ignore"):
+        error = np.where(same, 0.0, np.abs(other - wide))
+        allowed = tolerance.atol + tolerance.rtol * np.abs(wide)
+    exact = expected.dtype.kind in "biu"
+    wrong = ~same if exact else ~same & ~(error <= np.where(np.isfinite(wide), allowed, 0.0))
+    first = int(np.flatnonzero(wrong)[0]) if wrong.any() else -1
+    similarity = _cosine(wide, other)
+    is_right = first < 0 or (not exact and tolerance.cosine is not None and similarity >= tolerance.cosine)
+    fault = ""
+    if not is_right:
+        place = [int(i) for i in np.unravel_index(first, expected.shape)]
+        count = f"{int(wrong.sum()):,} of {expected.size:,} elements are wrong"
+        fault = f"{count}, first at {place}: {actual.flat[first]}, expected {expected.flat[first]}"
+    largest = float(np.nan_to_num(error, nan=np.inf).max(initial=0.0))
+    return Comparison(name, expected.shape, largest, similarity, int(wrong.sum()), fault)
+
+
+def _cosine(first: np.ndarray, second: np.ndarray) -> float:
+    a, b = np.nan_to_num(first.ravel()), np.nan_to_num(second.ravel())
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else float((a == b).all())

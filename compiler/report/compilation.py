@@ -1,0 +1,162 @@
+"""What a compilation did: which kernels, which of them not on the chip and why, how large, how long, what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.encoding import encode
+from compiler.isa.program import Program
+from compiler.runtime.kernel_cycles import KernelCycles
+from compiler.runtime.model import CompiledModel, ProgramSegment
+
+if TYPE_CHECKING:
+    from compiler.driver import Compilation, Step
+    from compiler.kernels import Kernel
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One use of a kernel on the chip."""
+
+    name: str
+    nodes: tuple[str, ...]
+    instructions: int
+    tile: str
+    memory: Mapping[str, int]  # bytes used of each on-chip memory
+    cores: int
+
+
+@dataclass(frozen=True)
+class HostKernelReport:
+    """Work that is left to the host, and why."""
+
+    name: str
+    operator: str
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class TriedRoad:
+    """A way to compile a kernel that did not lead to its end."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class DdrPlan:
+    """Bytes of the chip's DDR, of the program that needs most."""
+
+    inputs: int
+    outputs: int
+    constants: int
+    intermediates: int
+    total: int
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Nodes are those of the ONNX model; what was folded away is no node any more."""
+
+    model: str
+    chip: str
+    precision: str
+    segments: int
+    kernels: tuple[KernelReport, ...]
+    host_kernels: tuple[HostKernelReport, ...]
+    distinct_kernels: int
+    instructions: int
+    program_bytes: int
+    constant_bytes: int
+    ddr: DdrPlan
+    notes: tuple[str, ...]
+    roads: tuple[TriedRoad, ...]
+    seconds: Mapping[str, float]
+    cycles: int | None = None  # once it has run
+    kernel_cycles: tuple[KernelCycles, ...] = field(default=())
+
+    @property
+    def npu_nodes(self) -> tuple[str, ...]:
+        return _distinct(node for kernel in self.kernels for node in kernel.nodes)
+
+    @property
+    def host_nodes(self) -> tuple[str, ...]:
+        return _distinct(node for kernel in self.host_kernels for node in kernel.nodes)
+
+    @property
+    def offload_share(self) -> float:
+        """The share of the computing nodes that the chip computes."""
+        total = len(self.npu_nodes) + len(self.host_nodes)
+        return len(self.npu_nodes) / total if total else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain tables, as ``--json`` prints them."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self),
+            "npu_nodes": len(self.npu_nodes),
+            "host_nodes": len(self.host_nodes),
+            "offload_share": self.offload_share,
+        }
+
+
+def report_of(compilation: Compilation) -> Report:
+    model = compilation.model
+    programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
+    steps = compilation.steps
+    return Report(
+        model=model.name,
+        chip=model.chip.name,
+        precision=str(model.options.get("precision") or "as the model says"),
+        segments=len(model.segments),
+        kernels=tuple(_kernel(step, step.kernel) for step in steps if step.kernel is not None),
+        host_kernels=tuple(
+            HostKernelReport(step.name, step.host.operator or step.host.name, step.nodes, step.host.reason)
+            for step in steps
+            if step.host is not None
+        ),
+        distinct_kernels=len({id(step.kernel) for step in steps if step.kernel is not None}),
+        instructions=sum(len(program.instrs) for program in programs),
+        program_bytes=sum(len(encode(program.instrs)) for program in programs),
+        constant_bytes=sum(array.nbytes for array in model.constants.values()),
+        ddr=_ddr(model, programs),
+        notes=tuple(compilation.imported.notes),
+        roads=tuple(TriedRoad(road.what, road.why) for road in compilation.roads),
+        seconds=dict(compilation.seconds),
+    )
+
+
+def _kernel(step: Step, kernel: Kernel) -> KernelReport:
+    code = kernel.code
+    return KernelReport(step.name, step.nodes, len(code.instrs), kernel.tile, dict(code.memory), code.cores)
+
+
+def _ddr(model: CompiledModel, programs: Iterable[Program]) -> DdrPlan:
+    plans = [_ddr_of(program, model) for program in programs]
+    capacity = model.chip.memory_bytes("ddr")
+    return max(plans, key=lambda plan: plan.total, default=DdrPlan(0, 0, 0, 0, 0, capacity))
+
+
+def _ddr_of(program: Program, model: CompiledModel) -> DdrPlan:
+    sizes = dict.fromkeys(("inputs", "outputs", "constants"), 0)
+    end = 0
+    for buffer in program.buffers:
+        if buffer.memory != "ddr":
+            continue
+        end = max(end, buffer.end)
+        kind = "constants" if buffer.name in model.constants else f"{buffer.role}s"
+        if kind in sizes:
+            sizes[kind] += prod(buffer.shape) * DTYPES[buffer.dtype].itemsize
+    return DdrPlan(**sizes, intermediates=end - sum(sizes.values()), total=end, capacity=model.chip.memory_bytes("ddr"))
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,69 @@
+"""The reference of `verify`: onnxruntime, which computes the model as its graph is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import Problem, UnsupportedError
+
+
+class Reference:
+    """A model in onnxruntime, unoptimised and on one thread."""
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            hint = "pip install onnxruntime"
+            raise UnsupportedError(
+                Problem("TW2701", "onnxruntime, the reference, is not installed", hint=hint)
+            ) from error
+        options: Any = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own share no other base
+            raise _refused(error) from error
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = [output.name for output in self._session.get_outputs()]
+        try:
+            return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        except Exception as error:
+            raise _refused(error) from error
+
+
+def _refused(error: Exception) -> UnsupportedError:
+    reason = str(error).strip().partition("\n")[0][:300]
+    return UnsupportedError(Problem("TW2702", f"onnxruntime does not run the model: {reason}"))
+
+
+def with_every_output(model: Any) -> Any:
+    """The model with the outputs of all its nodes as outputs, in the order in which they are computed.
+
+    Sub-graphs stay as they are: what is inside belongs to the node that holds them.
+    """
+    import onnx
+
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    there = {output.name for output in whole.graph.output}
+    typed = {info.name: info for info in _inferred(whole)}
+    computed = [name for node in whole.graph.node for name in node.output if name]
+    for name in computed:
+        if name not in there and name in typed:
+            whole.graph.output.append(typed[name])
+    return whole
+
+
+def _inferred(model: Any) -> Iterable[Any]:
+    """Every value whose element type is known and is a tensor's."""
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return [info for info in inferred.graph.value_info if info.type.tensor_type.elem_type]
