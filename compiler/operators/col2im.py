@@ -60,7 +60,10 @@ def col2im(
     def body(columns: Buffer, out: Buffer) -> None:
         total = scratch((batch, channels, *padded), sums)
         fill(total, tirx.const(0, sums))
-        with ordered_block("col2im"), loops(batch, channels, *block, *blocks) as (n, c, *rest):
+        with (
+            ordered_block("col2im", [columns, total], [total]),
+            loops(batch, channels, *block, *blocks) as (n, c, *rest),
+        ):
             inner, outer = rest[:spatial], rest[spatial:]
             place = (n, c, *(outer[a] * steps[a] + inner[a] * apart[a] for a in range(spatial)))
             column = columns[n, _flat((c, *inner), (channels, *block)), _flat(outer, blocks)]

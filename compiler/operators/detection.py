@@ -62,9 +62,13 @@ def non_max_suppression(
         candidates = scratch((number,), "int32")
         state = scratch((3,), "int32")
         left, best, done = 0, 1, 2  # what state holds: how many candidates, the best's place among them, any left
+        touched = [box, score, *limits, candidates, state, selected, count]
         fill(selected, tirx.const(0, "int32"))
         fill(count, tirx.const(0, "int32"))
-        with ordered_block("suppress"), loops(batches, classes) as (b, c):
+        with (
+            ordered_block("suppress", touched, [candidates, state, selected, count]),
+            loops(batches, classes) as (b, c),
+        ):
 
             def score_of(place: Any) -> Any:
                 return score[b, c, candidates[place]]

@@ -116,10 +116,20 @@ def fill(target: Buffer, value: Any) -> None:
 
 
 @contextmanager
-def ordered_block(name: str) -> Iterator[None]:
-    """A block whose loops run in the order they are written: what it stores depends on what it stored before."""
+def ordered_block(name: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Iterator[None]:
+    """A block whose loops run in the order they are written: what it stores depends on what it stored before.
+
+    It reads and writes any part of the buffers: what it touches may depend on values that are known inside only.
+    """
     with T.sblock(_unique(name)):
+        T.reads(*(_whole(buffer) for buffer in reads))
+        T.writes(*(_whole(buffer) for buffer in writes))
         yield
+
+
+def _whole(buffer: Buffer) -> Any:
+    extents = shape_of(buffer)
+    return buffer[tuple(slice(0, extent) for extent in extents)]
 
 
 def _unique(name: str) -> str:

@@ -42,7 +42,7 @@ def roi_align(
 
     def body(image: Buffer, roi: Buffer, batch: Buffer, out: Buffer) -> None:
         total = scratch((channels,), "float32")
-        with ordered_block("roi_align"), loops(count, *bins) as (r, *place):
+        with ordered_block("roi_align", [image, roi, batch, total], [total, out]), loops(count, *bins) as (r, *place):
             spans = []
             for axis in (0, 1):
                 low, high = (
@@ -52,9 +52,7 @@ def roi_align(
                 )
                 length = high - low if half_pixel else tirx.max(high - low, _f32(1))
                 bin_length = T.Bind(length / _f32(bins[axis]))
-                samples = T.Bind(
-                    tirx.const(sampling_ratio, "int32") if sampling_ratio > 0 else tirx.ceil(bin_length).astype("int32")
-                )
+                samples = T.Bind(tirx.const(sampling_ratio, "int32") if sampling_ratio > 0 else _ceiling(bin_length))
                 spans.append((T.Bind(low + place[axis].astype("float32") * bin_length), bin_length, samples))
             with loops(channels) as (c,):
                 store(total, _f32(0) if mode == "avg" else tirx.min_value("float32"), c)
@@ -98,7 +96,7 @@ def max_roi_pool(
     dtype = dtype_of(x)
 
     def body(image: Buffer, roi: Buffer, out: Buffer) -> None:
-        with ordered_block("max_roi_pool"), loops(count, *pooled_shape) as (r, *place):
+        with ordered_block("max_roi_pool", [image, roi, out], [out]), loops(count, *pooled_shape) as (r, *place):
             spans = []
             for axis, extent in enumerate((height, width)):
                 low, high = (
@@ -106,8 +104,8 @@ def max_roi_pool(
                     for side in (0, 1)
                 )
                 bin_length = tirx.max(high - low + 1, 1).astype("float32") / _f32(pooled_shape[axis])
-                first = tirx.floor(place[axis].astype("float32") * bin_length).astype("int32") + low
-                end = tirx.ceil((place[axis] + 1).astype("float32") * bin_length).astype("int32") + low
+                first = _floor(place[axis].astype("float32") * bin_length) + low
+                end = _ceiling((place[axis] + 1).astype("float32") * bin_length) + low
                 first, end = (T.Bind(tirx.max(tirx.min(bound, extent), 0)) for bound in (first, end))
                 spans.append((first, tirx.max(end - first, 0)))
             empty = tirx.EQ(spans[0][1] * spans[1][1], 0)
@@ -144,7 +142,19 @@ def _image(x: te.Tensor) -> tuple[int, int, int, int]:
 
 
 def _half_up(value: Any) -> Any:
-    return tirx.Select(value >= _f32(0), tirx.floor(value + _f32(0.5)), tirx.ceil(value - _f32(0.5))).astype("int32")
+    """Halves away from zero."""
+    return (value + tirx.Select(value >= _f32(0), _f32(0.5), _f32(-0.5))).astype("int32")
+
+
+def _floor(value: Any) -> Any:
+    """By a cast, which truncates: the scalar unit has no rounding."""
+    truncated = value.astype("int32")
+    return truncated - tirx.Select(truncated.astype("float32") > value, 1, 0)
+
+
+def _ceiling(value: Any) -> Any:
+    truncated = value.astype("int32")
+    return truncated + tirx.Select(truncated.astype("float32") < value, 1, 0)
 
 
 def _f32(value: float) -> Any:

@@ -46,7 +46,7 @@ def _scan(
         def place(at: tuple[Any, ...], inner: tuple[Any, ...], step: Any) -> tuple[Any, ...]:
             return (*at, along(step), *inner)
 
-        with ordered_block("scan"), loops(*shape[:axis]) as at:
+        with ordered_block("scan", [source, running], [running]), loops(*shape[:axis]) as at:
             with loops(*shape[axis + 1 :]) as inner:
                 first = tirx.const(neutral, sums) if exclusive else source[place(at, inner, 0)].astype(sums)
                 store(running, first, *place(at, inner, 0))

@@ -54,7 +54,7 @@ def scatter_elements(
             lambda point: counted_from_start(index[tuple(point)], shape[axis]),
             "index",
         )
-        with ordered_block("scatter"), loops(*places) as at:
+        with ordered_block("scatter", [rows, update, out], [out]), loops(*places) as at:
             place = (*at[:axis], rows[at], *at[axis + 1 :])
             store(out, combine(out[place], update[at]), *place)
 
@@ -86,7 +86,11 @@ def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduc
                 lambda point, k=k: counted_from_start(index[(*point, k)], shape[k]),  # type: ignore[misc]
                 "index",
             )
-        with ordered_block("scatter"), loops(*places[:-1]) as at, loops(*shape[depth:]) as inner:
+        with (
+            ordered_block("scatter", [rows, update, out], [out]),
+            loops(*places[:-1]) as at,
+            loops(*shape[depth:]) as inner,
+        ):
             place = (*(rows[(*at, k)] for k in range(depth)), *inner)
             store(out, combine(out[place], update[(*at, *inner)]), *place)
 
@@ -114,7 +118,7 @@ def tensor_scatter(
     def body(cache: Buffer, source: Buffer, *rest: Buffer) -> None:
         out = rest[-1]
         _copy(cache, out)
-        with ordered_block("scatter"), loops(*written) as at:
+        with ordered_block("scatter", [source, *rest[:-1]], [out]), loops(*written) as at:
             start = rest[0][at[0]].astype("int32") if len(rest) == 2 else 0
             place = at[axis] + start
             if mode == "circular":
@@ -154,7 +158,7 @@ def max_unpool(
 
     def body(source: Buffer, index: Buffer, out: Buffer) -> None:
         fill(out, tirx.const(0, dtype_of(x)))
-        with ordered_block("scatter"), loops(*shape) as at:
+        with ordered_block("scatter", [source, index], [out]), loops(*shape) as at:
             position = index[at].astype("int32")
             place = [
                 tirx.floormod(tirx.floordiv(position, math.prod(unpooled[axis + 1 :])), unpooled[axis])

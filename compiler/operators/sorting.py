@@ -59,7 +59,8 @@ class _Rows:
                 tirx.all(tirx.EQ(moving[0], kept[p]), moving_place[0] < places[p]),
             )
 
-        with ordered_block("insert"), loops(*self.outer) as row:
+        held = [kept, places, moving, moving_place]
+        with ordered_block("insert", [source, *held], [*held, values, indices]), loops(*self.outer) as row:
             with loops(self.count) as (p,):
                 store(kept, zero, p)
                 store(places, tirx.const(-1, "int32"), p)
@@ -80,7 +81,8 @@ class _Rows:
         """Positions in runs of 1, 2, 4, ... elements that are in order, merged from one list into the other."""
         orders = [scratch((self.extent,), "int32"), scratch((self.extent,), "int32")]
         heads = scratch((2,), "int32")
-        with ordered_block("merge"), loops(*self.outer) as row:
+        held = [*orders, heads]
+        with ordered_block("merge", [source, *held], [*held, values, indices]), loops(*self.outer) as row:
             with loops(self.extent) as (i,):
                 store(orders[0], i, i)
             width = 1
