@@ -34,7 +34,8 @@ class LoopCollapse(Pass):
     longest: int = 65535
 
     name: ClassVar[str] = "loop-collapse"
-    requires: ClassVar[frozenset[str]] = frozenset({"zero-based-loops", "one-store-per-nest"})
+    requires: ClassVar[frozenset[str]] = frozenset({"zero-based-loops", "one-store-per-nest", "guard-free"})
+    establishes: ClassVar[frozenset[str]] = frozenset({"nest-form"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
         return _Collapser(self.longest).function(subject)

@@ -13,6 +13,7 @@ from passes.tir.loop_collapse import LoopCollapse
 from passes.tir.loop_fission import LoopFission
 from passes.tir.loop_partition import LoopPartition
 from passes.tir.loop_shift import LoopShift
+from passes.tir.loop_split import LoopSplit
 
 TINY = load_chip("tiny")
 
@@ -20,6 +21,7 @@ TO_NEST_FORM: tuple[Pass, ...] = (
     LoopShift(),
     LoopFission(),
     IfPromotion(),
+    LoopSplit(),
     LoopPartition(),
     LoopShift(),
     LoopFission(),

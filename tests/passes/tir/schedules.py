@@ -125,6 +125,27 @@ def _gather() -> Any:
     return tiled(x, rows, te.compute((7, 13), lambda i, j: x[rows[i], j], "y"), tile=[3])
 
 
+def _nearest_resize() -> Any:
+    x = _x(1, 3, 5, 5)
+    return tiled(x, te.compute((1, 3, 10, 10), lambda n, c, h, w: x[n, c, h // 2, w // 2], "y"), tile=[1, 2, 4])
+
+
+def _depth_to_space() -> Any:
+    x = _x(1, 12, 3, 5)
+    shuffled = te.compute((1, 3, 6, 10), lambda n, c, h, w: x[n, (h % 2 * 2 + w % 2) * 3 + c, h // 2, w // 2], "y")
+    return tiled(x, shuffled, tile=[1, 1, 4])
+
+
+def _reshape_and_transpose() -> Any:
+    x = _x(6, 35)
+    return tiled(x, topi.transpose(topi.reshape(x, (14, 15)), (1, 0)), tile=[4], inlined=True)
+
+
+def _tile() -> Any:
+    x = _x(3, 5)
+    return tiled(x, topi.tile(x, (2, 3)), tile=[2])
+
+
 def _two_reduced_axes() -> Any:
     x = _x(3, 11, 13)
     r, s = te.reduce_axis((0, 11), "r"), te.reduce_axis((0, 13), "s")
@@ -155,6 +176,10 @@ SCHEDULES: dict[str, Callable[[], Any]] = {
     "reflection": _reflection,
     "edge": _edge,
     "gather": _gather,
+    "nearest-resize": _nearest_resize,
+    "depth-to-space": _depth_to_space,
+    "reshape-and-transpose": _reshape_and_transpose,
+    "tile": _tile,
     "two-reduced-axes": _two_reduced_axes,
     "matmul": lambda: staged_matmul(50, 37, 41, (16, 16, 16)),
     "matmul-one-row": lambda: staged_matmul(1, 37, 64, (16, 16, 16)),
