@@ -21,12 +21,12 @@ from compiler.codegen.instruction_form import (
     Call,
     dense_bytes,
     dtype_of,
+    float_bits,
     memory_of,
     physical_bytes,
     read_call,
     refuse,
 )
-from compiler.codegen.scalars import float_bits
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Instr, View, bind
 from compiler.target import Chip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import ir, tirx
 
 from compiler.errors import InvalidError, Problem
@@ -163,3 +164,18 @@ def read_address(value: Any) -> Address:
         base = read_address(value.args[1])
         return Address(base.buffer, base.indices, value.args[2])
     raise refuse("an address is `address_of(buffer[...])` or `tw.at(address, bytes)`", value)
+
+
+def scalar_type(name: str) -> str:
+    """The type by which the scalar unit reads and writes elements: a bool is a byte."""
+    return "uint8" if name == "bool" else name
+
+
+def float_bits(value: float) -> int:
+    """The bits of an fp32, as the signed integer that a register holds."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(value).view(np.int32))
+
+
+def is_float(expression: Any) -> bool:
+    return "float" in str(expression.ty.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 from compiler.codegen.lowering import Lowering, Parameter
 from compiler.codegen.memory import check_capacity
 from compiler.codegen.registers import allocate
+from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr
 from compiler.target import Chip
 
@@ -29,6 +30,13 @@ class KernelCode:
     statements: tuple[int, ...]  # per instruction, the statement it belongs to; -1 for none
     memory: dict[str, int]  # bytes used of each on-chip memory
     cores: int  # how many run it; the others skip it
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
+        return {**self.__dict__, "instrs": encode(self.instrs)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, instrs=decode(state["instrs"]))
 
 
 def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:

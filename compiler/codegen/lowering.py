@@ -13,14 +13,16 @@ from compiler.codegen.instruction_form import (
     Address,
     dense_bytes,
     dtype_of,
+    float_bits,
     memory_of,
     physical_bytes,
     read_call,
     refuse,
+    scalar_type,
     static_shape,
 )
 from compiler.codegen.items import Branch, Loop, Step, Test
-from compiler.codegen.scalars import Scalars, byte_offset, float_bits, scalar_type
+from compiler.codegen.scalars import Scalars, byte_offset
 from compiler.codegen.values import ZERO, Block, Linear, Operand, Values
 from compiler.errors import CapacityError, Problem
 from compiler.isa.table import by_mnemonic

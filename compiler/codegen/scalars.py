@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from compiler.codegen.instruction_form import Address, dtype_of, is_call, strides_of
+from compiler.codegen.instruction_form import (
+    Address,
+    dtype_of,
+    float_bits,
+    is_call,
+    is_float,
+    scalar_type,
+    strides_of,
+)
 from compiler.codegen.items import GuardedLoad, Step, Test
 from compiler.codegen.values import ONE, ZERO, Block, Linear, Operand, Values
 from compiler.errors import Problem, UnsupportedError
@@ -81,7 +88,7 @@ class Scalars:
 
     def operand(self, expression: Any) -> Operand:
         """A value of any type in one operand; truth values are zero and one."""
-        if _is_float(expression):
+        if is_float(expression):
             return self.real(expression)
         return self.values.operand(self.integer(expression))
 
@@ -137,11 +144,13 @@ class Scalars:
     def tests(self, expression: Any) -> list[Test]:
         """Branches that are taken where the condition does not hold, none where it always does."""
         kind = type(expression)
+        if any(is_call(expression, name) for name in _LIKELY):
+            return self.tests(expression.args[0])
         if kind is tirx.And:
             first = self.tests(expression.a)
             with_guard = self._guarded(self.truth(expression.a), lambda: self.tests(expression.b))
             return [*first, *with_guard]
-        if kind in _COMPARISONS and not _is_float(expression.a):
+        if kind in _COMPARISONS and not is_float(expression.a):
             name, swapped = _COMPARISONS[kind]
             a, b = self._sides(expression)
             if a.is_constant and b.is_constant:
@@ -250,7 +259,7 @@ class Scalars:
 
     def _compare(self, expression: Any) -> Operand:
         name, swapped = _COMPARISONS[type(expression)]
-        if not _is_float(expression.a):
+        if not is_float(expression.a):
             a, b = self._sides(expression)
             return self.values.operation(f"s{name}", *((b, a) if swapped else (a, b)))
         a, b = self.real(expression.a), self.real(expression.b)
@@ -286,7 +295,7 @@ class Scalars:
 
     def _to_integer(self, expression: Any) -> Linear:
         source, name = expression.value, dtype_of(expression)
-        if not _is_float(source):
+        if not is_float(source):
             value = self._exact(source)
             if name == "bool":
                 return Linear.of(self._not(self._not(self.values.operand(value))))
@@ -313,7 +322,7 @@ class Scalars:
     # ---- floats
 
     def _to_float(self, expression: Any) -> Operand:
-        if _is_float(expression.value):
+        if is_float(expression.value):
             return self.real(expression.value)
         value = self.values.operand(self._exact(expression.value))
         if value.is_constant:
@@ -327,7 +336,7 @@ class Scalars:
         return lower(expression.body)
 
     def _bound(self, value: Any) -> Linear:
-        return Linear.of(self.real(value)) if _is_float(value) else self._exact(value)
+        return Linear.of(self.real(value)) if is_float(value) else self._exact(value)
 
     def bind(self, variable: Any, value: Any) -> None:
         self.variables[variable] = self._bound(value)
@@ -407,11 +416,6 @@ _INTEGER: dict[type, Callable[[Scalars, Any], Linear]] = {
 }
 
 
-def scalar_type(name: str) -> str:
-    """The type by which the scalar unit reads and writes elements: a bool is a byte."""
-    return "uint8" if name == "bool" else name
-
-
 def byte_offset(scalars: Scalars, address: Address) -> Linear:
     """Bytes from a buffer's start to an address."""
     total = Linear()
@@ -419,13 +423,3 @@ def byte_offset(scalars: Scalars, address: Address) -> Linear:
         total = total.plus(scalars.integer(index), stride)
     total = total.times(DTYPES[dtype_of(address.buffer)].itemsize)
     return total if address.byte_offset is None else total.plus(scalars.integer(address.byte_offset))
-
-
-def float_bits(value: float) -> int:
-    """The bits of an fp32, as the signed integer that a register holds."""
-    with np.errstate(over="ignore"):
-        return int(np.float32(value).view(np.int32))
-
-
-def _is_float(expression: Any) -> bool:
-    return "float" in str(expression.ty.dtype)

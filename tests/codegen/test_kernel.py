@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from tvm import tirx
@@ -70,6 +72,17 @@ def test_what_a_kernel_reads_and_writes() -> None:
     ]
     assert code.name == "first" and code.cores == 1
     assert "out[0] = x[1]" in code.texts[code.statements[-1]]
+
+
+def test_code_crosses_to_another_process() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(x: T.Buffer((4,), "int32")) -> None:
+        for i in range(4):
+            if T.likely(x[i] > 2):
+                x[i] = 7
+
+    code = generate(func, TINY)
+    assert pickle.loads(pickle.dumps(code)) == code  # noqa: S301  our own bytes
 
 
 def test_a_nest_twelve_deep() -> None:
