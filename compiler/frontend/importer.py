@@ -30,6 +30,7 @@ from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
 from compiler.frontend.schema import Schema, schema_of
+from compiler.frontend.schema_functions import function_body
 from compiler.frontend.scope import UNKNOWN, Item, Scope, Site, Unknown
 from compiler.frontend.static_operators import STATIC_OPERATORS
 from compiler.frontend.structure import domain_of, function_key
@@ -38,6 +39,8 @@ from compiler.frontend.types import Types, onnx_type
 from compiler.operators import Declared, find
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+# The inputs that are there to say the type of the result.
+_TYPE_INPUTS = {"CastLike": 1, "QuantizeLinear": 2}
 _SHOWN_NODES = 3
 
 
@@ -172,6 +175,9 @@ class Importer:
                 return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
         if declared is None:
             return None
+        given = values[_TYPE_INPUTS[node.op_type]] if len(values) > _TYPE_INPUTS.get(node.op_type, 99) else None
+        if given is not None and not node.domain:
+            self.types.computed(given.element_type, self.graph.origin)
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))
@@ -189,21 +195,21 @@ class Importer:
                 if name == "consumed_inputs" or (default is not None and plain_value(default) == value):
                     continue
             if name in _TYPE_ATTRIBUTES and isinstance(value, int) and value:
-                value = onnx_type(self.types.compiled(value, self.graph.origin))
+                value = onnx_type(self.types.computed(value, self.graph.origin))
             compiled[name] = value
         return compiled
 
     def _expanded(self, node: onnx.NodeProto, site: Site, opset: int) -> Sequence[Item]:
         """A node that no operator is declared for, by the function with which ONNX itself defines it."""
-        from compiler.frontend.schema_functions import function_body
-
-        types = [value.element_type if value is not None else None for value in site.values]
-        body = function_body(node, opset, types) if not domain_of(node.domain) else None
+        types = [(value.element_type, value.shape) if value is not None else None for value in site.values]
+        attributes = site.scope.resolved(node)
+        body = function_body(_with_attributes(node, attributes), domain_of(node.domain), opset, types)
         if body is None:
             self._note_unsupported(node, site.scope)
             return [UNKNOWN] * len(node.output)
-        opsets = {domain_of(entry.domain): entry.version for entry in body.opset_import} or site.scope.opsets
-        return self._function(body, site.inputs, list(node.attribute), opsets)
+        # Such a function may leave out the imports; a model of another domain need not import ONNX's own.
+        opsets = {"": self.limits.opset[1], **site.scope.opsets}
+        return self._function(body, site.inputs, attributes, opsets)
 
     def _function(
         self,
@@ -217,7 +223,7 @@ class Importer:
             raise InvalidError(Problem("TW2029", text))
         if self._functions >= self.limits.function_depth:
             raise LimitError(Problem("TW2033", "functions call each other too deeply"))
-        opsets = {domain_of(entry.domain): entry.version for entry in function.opset_import} or outer
+        opsets = {**outer, **{domain_of(entry.domain): entry.version for entry in function.opset_import}}
         given = {attribute.name: attribute for attribute in (*function.attribute_proto, *attributes)}
         scope = Scope(opsets, attributes=given)
         padded = [*inputs, *([None] * (len(function.input) - len(inputs)))]

@@ -8,11 +8,15 @@ from typing import Any
 import onnx
 from onnx import TypeProto, defs, helper
 
+TensorType = tuple[int, tuple[int, ...]]  # element type and shape
 
-def function_body(node: onnx.NodeProto, opset: int, types: Sequence[int | None]) -> onnx.FunctionProto | None:
-    """The function that computes ``node``, whose inputs have the element types ``types``; None where there is none."""
+
+def function_body(
+    node: onnx.NodeProto, domain: str, opset: int, types: Sequence[TensorType | None]
+) -> onnx.FunctionProto | None:
+    """The function that computes ``node``, whose inputs have ``types``; None where ONNX defines none."""
     try:
-        schema: Any = defs.get_schema(node.op_type, opset, "")
+        schema: Any = defs.get_schema(node.op_type, opset, domain)
     except defs.SchemaError:
         return None
     if version := _newest(schema.function_opset_versions, opset):
@@ -20,7 +24,7 @@ def function_body(node: onnx.NodeProto, opset: int, types: Sequence[int | None])
     version = _newest(schema.context_dependent_function_opset_versions, opset)
     if not version:
         return None
-    protos = [TypeProto() if kind is None else helper.make_tensor_type_proto(kind, None) for kind in types]
+    protos = [TypeProto() if each is None else helper.make_tensor_type_proto(*each) for each in types]
     try:
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.SerializeToString(), [proto.SerializeToString() for proto in protos]

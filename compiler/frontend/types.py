@@ -45,6 +45,7 @@ _ONNX: dict[str, int] = {
 }
 _NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in _ONNX}
 _WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
+_PACKED = (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2)
 _WRITTEN: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 
 
@@ -93,6 +94,13 @@ class Types:
                 count, first = self.changed.get((shown, compiled), (0, name))
                 self.changed[shown, compiled] = (count + 1, first)
         return compiled
+
+    def computed(self, element_type: int, name: str) -> str:
+        """As `compiled`, for what is computed at run time: its values must be those that ONNX's type has."""
+        if element_type in _PACKED:
+            text = f"{type_name(element_type)} results are not supported: nothing rounds to so few bits"
+            raise UnsupportedError(Problem("TW2031", text, hint=_HINT))
+        return self.compiled(element_type, name)
 
     def convert(self, array: np.ndarray, compiled: str, name: str) -> np.ndarray:
         """A constant in its compiled type: floats are rounded to nearest, integers saturate."""

@@ -274,3 +274,11 @@ def test_initializers_in_any_field() -> None:
     network = model(nodes, {"x": [2]}, ["y"])
     network.graph.initializer.extend(tensors)
     check(network, import_model(network.SerializeToString()), {"x": array(2)})
+
+
+def test_operators_that_onnx_defines_by_others() -> None:
+    """A loss whose definition holds another function, which takes its attributes from the first."""
+    loss = node("SoftmaxCrossEntropyLoss", "x labels", "y", reduction="sum", ignore_index=1)
+    network = model([loss], {"x": [4, 3], "labels": (onnx.TensorProto.INT64, [4])}, ["y"])
+    imported = import_model(network.SerializeToString())
+    check(network, imported, {"x": array(4, 3), "labels": np.array([0, 1, 2, 1])})
