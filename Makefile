@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench calibrate demo determinism fuzz mutate-sync
+JOBS := agree bench calibrate demo determinism fuzz models mutate-sync
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -30,7 +30,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP) ## assemble, check and run a program on every chip, and show what it cost
+demo: $(STAMP) ## compile a network, run it on the emulated chip, and show what it predicts and costs
 	$(BIN)/python -m ci.demo
 
 test: $(STAMP) ## run the fast tests
@@ -49,6 +49,9 @@ format: $(STAMP) ## fix what `make lint` can fix
 
 types: $(STAMP) ## check types: mypy --strict
 	$(BIN)/mypy
+
+models: $(STAMP) ## compile and run every model of the zoo, and compare with onnxruntime
+	$(BIN)/python -m ci.models
 
 agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-free programs
 	$(BIN)/python -m ci.agreement
