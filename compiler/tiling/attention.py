@@ -87,7 +87,8 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
         raise NoFeasibleTile(
             name, f"{len(tiles)} numbers of queries at once, the least {tiles[-1].rows if tiles else 1}"
         )
-    apply(sch, scores, values, tiles[attempt], chip)
+    with cube.schedulable(name):
+        apply(sch, scores, values, tiles[attempt], chip)
     return Tiled(sch.mod["main"], describe(problem, tiles[attempt]))
 
 

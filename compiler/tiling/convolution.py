@@ -24,7 +24,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
-from compiler.tiling.matmul import SHARES, SHRINK, TRIP_CYCLES, rate
+from compiler.tiling.matmul import SHARES, TRIP_CYCLES, rate
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
 N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)
@@ -85,28 +85,17 @@ class Tile:
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut the convolution of a kernel into tiles, and bring its slaves to them."""
+    name = str(func.attrs.get("global_symbol", "convolution"))
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
     matrix = sch.get_producers(master.block)[0]
     problem = problem_of(sch, master, matrix, chip)
-    tile = choose(candidates(problem, chip), problem, attempt)
+    tile = cube.choose(candidates(problem, chip), problem, attempt)
     if tile is None:
-        raise NoFeasibleTile(str(func.attrs.get("global_symbol", "convolution")), f"{attempt} tiles of a convolution")
-    apply(sch, master, matrix, problem, tile, chip)
+        raise NoFeasibleTile(name, f"{attempt} tiles of a convolution")
+    with cube.schedulable(name):
+        apply(sch, master, matrix, problem, tile, chip)
     return Tiled(sch.mod["main"], describe(problem, tile))
-
-
-def choose(ranked: list[Tile], problem: Problem, attempt: int) -> Tile | None:
-    """The best tile; for later attempts the best that takes clearly less of L1 and UB than the one before."""
-    limit: dict[str, float] = {}
-    for _ in range(attempt + 1):
-        tile = next((t for t in ranked if all(t.bytes_of(problem)[name] <= most for name, most in limit.items())), None)
-        if tile is None:
-            return None
-        taken = tile.bytes_of(problem)
-        shrunk = "ub" if taken["ub"] else "l1"
-        limit = {name: taken[name] * (SHRINK if name == shrunk else 1) for name in ("l1", "ub")}
-    return tile
 
 
 # ---- the problem -------------------------------------------------------------------------------------------------

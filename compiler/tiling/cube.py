@@ -13,7 +13,8 @@ appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -24,8 +25,10 @@ from tvm_ffi import structural_walk
 from compiler.emission.scopes import ISA_DTYPE
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
+from compiler.tiling.template import NoFeasibleTile
 
 L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
+REDUCED = 2  # the kind of an axis that a stage sums over
 PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
 CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
 
@@ -61,6 +64,16 @@ class Master:
 
 def new_schedule(func: Any) -> Any:
     return s_tir.Schedule(ir.IRModule({"main": func}), error_render_level="fast")
+
+
+@contextmanager
+def schedulable(name: str) -> Iterator[None]:
+    """Where TVM's schedule refuses a step, a kernel of such stages has no tile: they need kernels of their own."""
+    try:
+        yield
+    except s_tir.ScheduleError as error:
+        reason = str(error).strip().splitlines()
+        raise NoFeasibleTile(name, f"stages that do not follow the product: {reason[-1] if reason else ''}") from error
 
 
 def masters(sch: Any) -> list[Master]:
@@ -225,6 +238,22 @@ def path(chip: Chip, source: str, target: str) -> bool:
     return f"{source}_{target}" in chip.path
 
 
+def choose(ranked: Sequence[Any], problem: Any, attempt: int) -> Any | None:
+    """The best tile; for later attempts the best that takes clearly less than the one before, of UB where it needs any.
+
+    What the other memories take is known exactly beforehand.
+    """
+    chosen = ranked[0] if ranked else None
+    for _ in range(attempt):
+        if chosen is None:
+            return None
+        taken = chosen.bytes_of(problem)
+        scarce = "ub" if taken["ub"] else "l1"
+        most = taken[scarce] * SHRINK
+        chosen = next((tile for tile in ranked if tile.bytes_of(problem)[scarce] <= most), None)
+    return chosen
+
+
 # ---- operands ----------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +332,7 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
     return rounded and all(in_place) and len(value.indices) == len(block.body.indices)
 
 
+SHRINK = 0.7  # of the memory that the attempt before took
 FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to
 
 
@@ -311,6 +341,10 @@ def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, ch
     parameters = list(sch.mod["main"].params)
     trip = placed.trips[-1] if placed.trips else placed.core
     for block in [taken, *slaves]:
+        if not _follows(sch.get(block), parameters):
+            raise NoFeasibleTile(
+                str(sch.get(block).name_hint), "a stage behind a product that needs more than its tile"
+            )
         sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
     mark(sch, taken, trip, f"result{placed.result}")
     for block in [taken, *slaves]:
@@ -322,6 +356,37 @@ def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, ch
             sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)
     for block in slaves:
         stage_inputs(sch, block, trip, parameters)
+
+
+def _follows(block: Any, parameters: Sequence[Any]) -> bool:
+    """Whether a stage computes, of any tile, the elements of that tile only.
+
+    Its indices into what other stages made are axes of its own, or an axis in groups: then the group has to be a single
+    one in every tile, as it is in convolutions.
+    """
+    if any(int(axis.iter_type) == REDUCED for axis in block.iter_vars):
+        return False
+    loads: list[Any] = []
+    structural_walk(block.body, (ir.TensorLoad, loads.append))
+    for load in loads:
+        if _is_one_of(load.source, parameters):
+            continue
+        grouped = [index for index in load.indices if isinstance(index, tirx.FloorDiv | tirx.FloorMod)]
+        plain = [index for index in load.indices if isinstance(index, tirx.Var)]
+        fixed = [index for index in load.indices if isinstance(index, tirx.IntImm)]
+        if len(plain) + len(fixed) + len(grouped) != len(load.indices) or len(set(plain)) != len(plain):
+            return False
+        if grouped and not _is_group(grouped, load):
+            return False
+    return True
+
+
+def _is_group(indices: list[Any], load: Any) -> bool:
+    """Whether two indices are the group of an axis and the place in it, of a buffer with groups on its second axis."""
+    group, place = load.indices[1], load.indices[-1]
+    if len(indices) != 2 or not isinstance(group, tirx.FloorDiv) or not isinstance(place, tirx.FloorMod):
+        return False
+    return bool(group.a.same_as(place.a) and int(group.b) == int(place.b) == int(load.source.shape[-1]))
 
 
 def stage_inputs(sch: Any, block: Any, loop: Any, parameters: Sequence[Any]) -> None:

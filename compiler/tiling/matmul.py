@@ -22,8 +22,6 @@ from compiler.tiling.template import NoFeasibleTile, Tiled
 
 # What is left beside one buffer of each kind, so that a second one may be filled while the first is read.
 SHARES = (0.5, 1.0)
-SHRINK = 0.7  # of the memory that the attempt before took
-ATTEMPTS = 12
 TRIP_CYCLES = 400  # latencies of a tile that nothing hides
 
 
@@ -82,28 +80,16 @@ class Tile:
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut the product of a kernel into tiles, and bring its slaves to them."""
+    name = str(func.attrs.get("global_symbol", "matmul"))
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
     problem = problem_of(sch, master, chip)
-    tile = choose(candidates(problem, chip), problem, attempt)
+    tile = cube.choose(candidates(problem, chip), problem, attempt)
     if tile is None:
-        raise NoFeasibleTile(str(func.attrs.get("global_symbol", "matmul")), f"{attempt} tiles of a matrix product")
-    apply(sch, master, problem, tile, chip)
+        raise NoFeasibleTile(name, f"{attempt} tiles of a matrix product")
+    with cube.schedulable(name):
+        apply(sch, master, problem, tile, chip)
     return Tiled(sch.mod["main"], describe(problem, tile, chip))
-
-
-def choose(ranked: list[Tile], problem: Problem, attempt: int) -> Tile | None:
-    """The best tile; for later attempts the best that takes clearly less of the memories than the one before."""
-    limit: dict[str, float] = {}
-    for _ in range(attempt + 1):
-        tile = next((t for t in ranked if all(t.bytes_of(problem)[name] <= most for name, most in limit.items())), None)
-        if tile is None:
-            return None
-        taken = tile.bytes_of(problem)
-        limit = {"l1": taken["l1"], "ub": taken["ub"] * SHRINK if taken["ub"] else taken["ub"]}
-        if not taken["ub"]:
-            limit["l1"] *= SHRINK
-    return tile
 
 
 # ---- the problem -------------------------------------------------------------------------------------------------

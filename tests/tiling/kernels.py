@@ -1,0 +1,64 @@
+"""One kernel from TE to a simulated run: tiled, lowered by the pipeline, linked alone, run with hazards checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te
+
+from compiler import pipeline
+from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
+from compiler.sim.simulator import simulate
+from compiler.target import load_chip
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    output: Array
+    description: str
+    cycles: int
+    func: Any  # in instruction form
+
+
+def run(
+    template: Callable[..., Any],
+    chip_name: str,
+    inputs: Mapping[str, Array],
+    define: Callable[..., Any],
+    attempt: int = 0,
+) -> Result:
+    """Run ``define(*placeholders)`` by a template's tile; fails on any hazard."""
+    chip = load_chip(chip_name)
+    placeholders = [te.placeholder(array.shape, array.dtype.name, name) for name, array in inputs.items()]
+    result = define(*placeholders)
+    tiled = template(te.create_prim_func([*placeholders, result]), chip, attempt)
+    lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, pipeline.Observer())
+    code = generate(lowered, chip)
+    parameters = [p for p in code.parameters if not p.scratch]
+    roles = ["input"] * len(inputs) + ["output"]
+    buffers = [
+        GraphBuffer(p.name, p.dtype, p.shape, p.size_bytes, role) for p, role in zip(parameters, roles, strict=True)
+    ]
+    names = tuple(p.name for p in parameters)
+    program = link([PlacedKernel("kernel", code, names)], chip, buffers).program
+    simulated = simulate(program, chip, dict(zip(names, inputs.values(), strict=False)), hazards=True)
+    assert not simulated.hazards, simulated.hazards[0].render()
+    return Result(simulated.outputs[names[-1]], tiled.description, simulated.cycles, lowered)
+
+
+def random(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
+    """Numbers around zero; whole int8 range."""
+    if np.dtype(dtype).kind == "i":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def exact(arrays: Sequence[Array]) -> list[Array]:
+    """In a type that holds every product and sum of them."""
+    return [a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) for a in arrays]

@@ -1,0 +1,84 @@
+"""Attention whose scores stay on the core, as tiled for every chip, against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from compiler.operators.matmul import matmul
+from compiler.operators.softmax import softmax
+from compiler.target import load_chip
+from compiler.tiling import attention as template
+from compiler.tiling.template import NoFeasibleTile
+from tests.tiling.kernels import exact, random, run
+
+CHIPS = ("tw1", "tw2", "tiny")
+SCALE = 0.125
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    scores = matmul(q, k)
+    scaled = te.compute(scores.shape, lambda *i: scores[i] * tirx.const(SCALE, str(scores.dtype)), "scaled")
+    if mask is None:
+        return matmul(softmax(scaled), v)
+
+    def masked(*i: Any) -> Any:
+        own = i[len(i) - len(mask.shape) :]
+        return scaled[i] + mask[tuple(0 if int(n) == 1 else j for n, j in zip(mask.shape, own, strict=True))]
+
+    return matmul(softmax(te.compute(scores.shape, masked, "masked")), v)
+
+
+def expected(q: Any, k: Any, v: Any, mask: Any = 0.0) -> Any:
+    scores = q @ k * SCALE + mask
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights @ v / weights.sum(axis=-1, keepdims=True)
+
+
+def check(
+    chip: str, batch: tuple[int, ...], sizes: tuple[int, int, int, int], dtype: str, mask: Any, attempt: int
+) -> None:
+    queries, width, keys, values = sizes
+    rng = np.random.default_rng(queries * keys)
+    arrays = {
+        "q": random(rng, dtype, *batch, queries, width),
+        "k": random(rng, dtype, *batch, width, keys),
+        "v": random(rng, dtype, *batch, keys, values),
+    }
+    if mask is not None:
+        arrays["mask"] = random(rng, dtype, *mask)
+    output = run(template.schedule, chip, arrays, attention, attempt).output
+    # Scores, weights and results are rounded to fp16: each within 2**-11 of numbers of a few units.
+    tolerance = 8e-3 if dtype == "float16" else 1e-5
+    np.testing.assert_allclose(
+        output.astype(np.float64), expected(*exact(list(arrays.values()))), atol=tolerance, rtol=0
+    )
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(
+    ("batch", "sizes", "dtype", "mask"),
+    [
+        ((), (17, 16, 23, 16), "float16", None),
+        ((2, 3), (50, 32, 70, 24), "float16", (2, 1, 1, 70)),
+        ((1,), (1, 64, 200, 64), "float16", None),
+        ((1, 2), (33, 40, 33, 40), "float32", (33, 33)),
+        ((3,), (32, 16, 48, 1), "float16", None),
+    ],
+)
+def test_attention(chip: str, batch: tuple[int, ...], sizes: tuple[int, int, int, int], dtype: str, mask: Any) -> None:
+    check(chip, batch, sizes, dtype, mask, 0)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_fewer_rows(chip: str) -> None:
+    check(chip, (1,), (70, 32, 90, 32), "float16", None, 2)
+
+
+def test_rows_too_long_for_ub() -> None:
+    q, k, v = (te.placeholder(s, "float16", n) for s, n in (((64, 64), "q"), ((64, 5000), "k"), ((5000, 64), "v")))
+    with pytest.raises(NoFeasibleTile, match="no tile fits"):
+        template.schedule(te.create_prim_func([q, k, v, attention(q, k, v)]), load_chip("tiny"), 0)

@@ -1,0 +1,130 @@
+"""Convolutions, as tiled for every chip, against numpy in float64."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from compiler.operators.convolution import convolution
+from compiler.tiling import convolution as template
+from tests.tiling.kernels import exact, random, run
+
+CHIPS = ("tw1", "tw2", "tiny")
+TOLERANCE = {"float32": 2e-6, "float16": 1e-3, "int8": 0.0}
+
+# image, weights, then what differs from stride 1, no padding, no dilation, one group
+CASES: list[dict[str, Any]] = [
+    {"x": (1, 3, 23, 19), "w": (5, 3, 3, 3), "pads": (1, 1, 1, 1)},
+    {"x": (2, 17, 9, 11), "w": (18, 17, 1, 1)},
+    {"x": (1, 16, 15, 13), "w": (7, 16, 3, 3), "pads": (1, 0, 2, 1), "strides": (2, 2)},
+    {"x": (1, 8, 15, 13), "w": (7, 8, 3, 2), "pads": (2, 1, 0, 3), "strides": (2, 3), "dilations": (2, 1)},
+    {"x": (1, 8, 15, 16), "w": (7, 8, 3, 3), "pads": (1, 2, 1, 2), "strides": (2, 2), "dilations": (2, 2)},
+    {"x": (1, 20, 12, 12), "w": (12, 10, 3, 3), "pads": (1, 1, 1, 1), "group": 2},
+    {"x": (1, 3, 30, 30), "w": (8, 3, 7, 7), "pads": (3, 3, 3, 3), "strides": (2, 2)},
+    {"x": (2, 9, 57), "w": (6, 9, 5), "pads": (2, 1), "strides": (2,)},
+    {"x": (1, 4, 5, 6, 7), "w": (6, 4, 3, 3, 3), "pads": (1, 1, 1, 1, 1, 1)},
+    {"x": (1, 4, 6, 300), "w": (6, 4, 3, 3), "pads": (1, 1, 1, 1)},
+    {"x": (1, 4, 6, 9), "w": (6, 4, 3, 3), "pads": (3, 4, 3, 4)},
+    {"x": (1, 4, 9, 12), "w": (6, 4, 3, 3), "pads": (-1, -2, 0, -1)},
+    {"x": (1, 1, 1, 1), "w": (1, 1, 1, 1)},
+]
+
+
+def name_of(case: dict[str, Any]) -> str:
+    return "-".join("x".join(map(str, v)) if isinstance(v, tuple) else f"{k}{v}" for k, v in case.items())
+
+
+def packed(w: Any, group: int) -> Any:
+    """As the cube loads weights: [group, depth, c1, height, width, outputs, c0]."""
+    block = 32 // w.itemsize
+    outputs, channels, *kernel = w.shape
+    blocks = -(-channels // block)
+    wide = np.zeros((outputs, blocks * block, *(1,) * (3 - len(kernel)), *kernel), w.dtype)
+    wide[:, :channels] = w.reshape(outputs, channels, *wide.shape[2:])
+    parts = wide.reshape(group, outputs // group, blocks, block, *wide.shape[2:])
+    return np.ascontiguousarray(parts.transpose(0, 4, 2, 5, 6, 1, 3))
+
+
+def convolved(x: Any, w: Any, strides: Any, pads: Any, dilations: Any, group: int) -> Any:
+    """The sum over the kernel's elements of a slice of the padded image times that element's matrix."""
+    rank = x.ndim - 2
+    begins, ends = pads[:rank], pads[rank:]
+    image = np.pad(x, [(0, 0), (0, 0), *((max(b, 0), max(e, 0)) for b, e in zip(begins, ends, strict=True))])
+    cut = [slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, image.shape[2:], strict=True)]
+    image = image[(slice(None), slice(None), *cut)]
+    sizes = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(image.shape[2:], w.shape[2:], dilations, strides, strict=True)
+    ]
+    per_group = w.shape[0] // group
+    result = np.zeros((x.shape[0], w.shape[0], *sizes), x.dtype)
+    for element in product(*(range(k) for k in w.shape[2:])):
+        places = tuple(
+            slice(e * d, e * d + (n - 1) * s + 1, s)
+            for e, d, n, s in zip(element, dilations, sizes, strides, strict=True)
+        )
+        for g in range(group):
+            channels = slice(g * w.shape[1], (g + 1) * w.shape[1])
+            outputs = slice(g * per_group, (g + 1) * per_group)
+            part = image[(slice(None), channels, *places)]
+            result[:, outputs] += np.einsum("oc,nc...->no...", w[(outputs, slice(None), *element)], part)
+    return result
+
+
+def check(
+    chip: str, case: dict[str, Any], dtype: str, bias: bool = False, relu: bool = False, attempt: int = 0
+) -> None:
+    rank, group = len(case["x"]) - 2, case.get("group", 1)
+    attributes = {
+        "strides": case.get("strides", (1,) * rank),
+        "pads": case.get("pads", (0,) * 2 * rank),
+        "dilations": case.get("dilations", (1,) * rank),
+    }
+    rng = np.random.default_rng(len(name_of(case)))
+    x, w = random(rng, dtype, *case["x"]), random(rng, dtype, *case["w"])
+    arrays = {"x": x, "packed": packed(w, group)}
+    if bias:
+        arrays["bias"] = random(rng, dtype, case["w"][0])
+
+    def define(*tensors: Any) -> Any:
+        result = convolution(*tensors, kernel=case["w"][2:], group=group, **attributes)
+        if not relu:
+            return result
+        return te.compute(result.shape, lambda *i: tirx.max(result[i], tirx.const(0, str(result.dtype))), "relu")
+
+    output = run(template.schedule, chip, arrays, define, attempt).output
+    wanted = convolved(*exact([x, w]), **attributes, group=group)
+    if bias:
+        wanted = wanted + exact([arrays["bias"]])[0].reshape(-1, *(1,) * rank)
+    if relu:
+        wanted = np.maximum(wanted, 0)
+    assert output.shape == wanted.shape
+    np.testing.assert_allclose(output.astype(np.float64), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 10)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_attributes(chip: str, case: dict[str, Any]) -> None:
+    check(chip, case, "float16")
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("number", [0, 3, 7, 8])
+def test_types(chip: str, dtype: str, number: int) -> None:
+    check(chip, CASES[number], dtype)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("number", [1, 5, 7])
+def test_bias_and_slaves(chip: str, number: int) -> None:
+    check(chip, CASES[number], "float16", bias=True, relu=True)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_a_later_attempt(chip: str) -> None:
+    check(chip, {"x": (1, 35, 14, 14), "w": (24, 35, 3, 3), "pads": (1, 1, 1, 1)}, "float16", attempt=2)

@@ -1,0 +1,145 @@
+"""Products of matrices, as tiled for every chip, against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from compiler.operators.matmul import gemm, matmul, uncast_product
+from compiler.target import load_chip
+from compiler.tiling import matmul as template
+from compiler.tiling.matmul import Problem, candidates
+from compiler.tiling.template import NoFeasibleTile
+from tests.tiling.kernels import exact, random, run
+
+CHIPS = ("tw1", "tw2", "tiny")
+# One rounding of a sum of K products of numbers around one.
+TOLERANCE = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
+
+
+def check(chip: str, arrays: dict[str, Any], define: Any, expected: Any, tolerance: float, attempt: int = 0) -> Any:
+    result = run(template.schedule, chip, arrays, define, attempt)
+    wanted = expected(*exact(list(arrays.values())))
+    assert result.output.shape == wanted.shape
+    np.testing.assert_allclose(result.output.astype(np.float64), wanted, rtol=tolerance, atol=tolerance * 8)
+    return result
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 50), (50, 64, 1), (37, 29, 41), (17, 1, 19), (64, 128, 48)])
+def test_shapes(chip: str, dtype: str, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    rng = np.random.default_rng(m * k * n)
+    of = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    arrays = {"a": random(rng, of, m, k), "b": random(rng, of, k, n)}
+    check(chip, arrays, matmul, np.matmul, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("transposed", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_transposed(chip: str, transposed: tuple[bool, bool], dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    a = random(rng, dtype, *((29, 37) if transposed[0] else (37, 29)))
+    b = random(rng, dtype, *((41, 29) if transposed[1] else (29, 41)))
+
+    def define(a: Any, b: Any) -> Any:
+        return uncast_product(a, b, transpose_a=transposed[0], transpose_b=transposed[1])
+
+    def expected(a: Any, b: Any) -> Any:
+        return (a.T if transposed[0] else a) @ (b.T if transposed[1] else b)
+
+    check(chip, {"a": a, "b": b}, define, expected, 0 if dtype == "int8" else 2e-6)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((3, 37, 20), (3, 20, 33)),
+        ((2, 3, 17, 20), (20, 33)),
+        ((2, 1, 17, 20), (3, 20, 33)),
+        ((17, 20), (5, 20, 33)),
+        ((20,), (20, 33)),
+        ((33, 20), (20,)),
+        ((20,), (20,)),
+    ],
+)
+def test_batches_and_vectors(chip: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    rng = np.random.default_rng(2)
+    arrays = {"a": random(rng, "float16", *shapes[0]), "b": random(rng, "float16", *shapes[1])}
+    check(chip, arrays, matmul, np.matmul, TOLERANCE["float16"])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_int8_is_exact(chip: str) -> None:
+    rng = np.random.default_rng(3)
+    arrays = {"a": random(rng, "int8", 29, 100), "b": random(rng, "int8", 100, 41)}
+    check(chip, arrays, uncast_product, np.matmul, 0)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_slaves_follow_in_ub(chip: str) -> None:
+    rng = np.random.default_rng(4)
+    arrays = {
+        "a": random(rng, "float16", 50, 37),
+        "b": random(rng, "float16", 37, 70),
+        "row": random(rng, "float16", 70),
+        "residual": random(rng, "float16", 50, 70),
+    }
+
+    def define(a: Any, b: Any, row: Any, residual: Any) -> Any:
+        product = matmul(a, b)
+        biased = te.compute(product.shape, lambda i, j: product[i, j] + row[j], "biased")
+        added = te.compute(product.shape, lambda i, j: biased[i, j] + residual[i, j], "added")
+        return te.compute(product.shape, lambda i, j: tirx.max(added[i, j], tirx.const(0, "float16")), "relu")
+
+    check(chip, arrays, define, lambda a, b, row, residual: np.maximum(a @ b + row + residual, 0), 2e-3)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_gemm(chip: str) -> None:
+    rng = np.random.default_rng(5)
+    arrays = {name: random(rng, "float32", *s) for name, s in (("a", (29, 37)), ("b", (37, 41)), ("c", (29, 1)))}
+    check(chip, arrays, gemm, lambda a, b, c: a @ b + c, 2e-6)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_transposed_result(chip: str) -> None:
+    rng = np.random.default_rng(6)
+    arrays = {"a": random(rng, "float16", 50, 37), "b": random(rng, "float16", 37, 70)}
+
+    def define(a: Any, b: Any) -> Any:
+        product = matmul(a, b)
+        return te.compute((70, 50), lambda i, j: product[j, i], "transposed")
+
+    check(chip, arrays, define, lambda a, b: (a @ b).T, TOLERANCE["float16"])
+
+
+def test_later_attempts_take_less() -> None:
+    rng = np.random.default_rng(7)
+    arrays = {"a": random(rng, "float16", 100, 64), "b": random(rng, "float16", 64, 96)}
+    tiles = {check("tw1", arrays, matmul, np.matmul, 1e-3, attempt).description for attempt in range(3)}
+    assert len(tiles) == 3
+
+
+def test_no_tile_is_said_so() -> None:
+    a, b = te.placeholder((32, 32), "float16", "a"), te.placeholder((32, 32), "float16", "b")
+    with pytest.raises(NoFeasibleTile, match="no tile fits"):
+        template.schedule(te.create_prim_func([a, b, matmul(a, b)]), load_chip("tiny"), 50)
+
+
+@pytest.mark.parametrize("chip_name", CHIPS)
+def test_every_candidate_fits(chip_name: str) -> None:
+    chip = load_chip(chip_name)
+    problem = Problem((2,), ("",), 333, 700, 1001, "fp16", 8)
+    tiles = candidates(problem, chip)
+    assert tiles
+    for tile in tiles:
+        assert all(taken <= chip.memory_bytes(name) for name, taken in tile.bytes_of(problem).items())
+        assert tile.step % problem.k0 == 0
