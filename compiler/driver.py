@@ -16,7 +16,9 @@ from compiler.codegen.link import GraphBuffer, PlacedKernel, link
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.isa.dtypes import DTYPES
-from compiler.kernels import Kernel, NoRoadLeft, Road, compile_kernel
+from compiler.kernel_cache import KernelCache, default_folder
+from compiler.kernel_pool import Job, Result, compile_jobs
+from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse
@@ -27,12 +29,14 @@ VIEW = "view"
 
 @dataclass(frozen=True)
 class Options:
-    """What changes the result of a compilation: all of it is part of every cache key."""
+    """What is asked of a compilation."""
 
     precision: str | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     host_kernels: bool = True
+    cache: bool = True  # these two change nothing but the time it takes
+    jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class _Buffers:
             self._declare(self._written(module, result), f"out{index}", "output", like=result)
         count = 0
         for call in self.body.calls:
-            source = self._viewed(module, call)
+            source = self.viewed(module, call)
             if source is not None and call.var not in self.names:
                 self.names[call.var] = self.names[source]
                 continue
@@ -108,13 +112,13 @@ class _Buffers:
         """What a kernel writes that is seen as ``result``: the first of its chain of views, if that is a kernel's."""
         value = result
         while (call := self.body.producer.get(value)) is not None:
-            source = self._viewed(module, call)
+            source = self.viewed(module, call)
             if source is None or source in self.names or source not in self.body.producer:
                 return value
             value = source
         return value
 
-    def _viewed(self, module: Any, call: graph.Call) -> Any | None:
+    def viewed(self, module: Any, call: graph.Call) -> Any | None:
         if graph.attribute(module[call.callee], "tw.schedule") == VIEW and len(call.arguments) == 1:
             return call.arguments[0]
         return None
@@ -151,6 +155,16 @@ def isa_name(dtype: str) -> str:
 # ---- kernels -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Use:
+    """A call that needs a kernel of its own: the job, its buffers, and the calls of the imported graph it does."""
+
+    job: Job
+    arguments: tuple[str, ...]
+    members: tuple[str, ...]
+    group: Any = None  # the Relax function, where it can be taken apart
+
+
 class _Kernels:
     """Compiles the calls of main; kernels that are alike are compiled once."""
 
@@ -166,64 +180,93 @@ class _Kernels:
         self.module, self.chip, self.options, self.observer = module, chip, options, observer
         self.nodes, self.buffers = nodes, buffers
         self.roads: list[Road] = []
-        self._compiled: dict[Any, Kernel | NoRoadLeft] = {}
+        self._compiled: dict[tuple[str, Any], Result] = {}
 
     def compile_all(self) -> tuple[list[Step], list[Road]]:
-        steps: list[Step] = []
-        for call in self.buffers.body.calls:
-            if call.var in self.buffers.names and self._is_alias(call):
-                continue
-            steps += self._steps(call)
-        return steps, self.roads
+        """All groups first; those for which no road is left are taken apart, operator by operator."""
+        uses = [self._use(call) for call in self.buffers.body.calls if not self._is_alias(call)]
+        self._compile(uses)
+        rounds = [self._apart(use) if self._fails(use) and use.group is not None else [use] for use in uses]
+        self._compile([use for round_ in rounds for use in round_])
+        return [self._step(use) for round_ in rounds for use in round_], self.roads
 
     def _is_alias(self, call: graph.Call) -> bool:
-        source = self.buffers._viewed(self.module, call)
+        source = self.buffers.viewed(self.module, call)
         return source is not None and self.buffers.names[source] == self.buffers.names[call.var]
 
-    def _steps(self, call: graph.Call) -> list[Step]:
-        callee = self.module[call.callee]
-        arguments = self.buffers.arguments(call)
-        if graph.attribute(callee, "tw.group") is None:
-            return [self._step(callee, "movement", arguments, (call.name,))]
+    def _use(self, call: graph.Call) -> _Use:
+        callee, arguments = self.module[call.callee], self.buffers.arguments(call)
+        schedule = graph.attribute(callee, "tw.group")
+        if schedule is None:  # a view that has to be copied
+            return self._single(callee, "movement", arguments, call.name)
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
-        try:
-            return [self._step(fuse(self.module, callee), str(callee.attrs["tw.group"]), arguments, members)]
-        except NoRoadLeft as error:
-            if len(members) == 1:
-                raise
-            self.roads.append(Road(f"{' + '.join(members)} as one kernel", error.problems[0].message))
-            return self._apart(callee, arguments, members)
+        job = Job(fuse(self.module, callee), str(schedule), self._name(members))
+        return _Use(job, arguments, members, callee if len(members) > 1 else None)
 
-    def _apart(self, group: Any, arguments: tuple[str, ...], members: tuple[str, ...]) -> list[Step]:
+    def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> _Use:
+        return _Use(Job(callee, schedule, self._name((member,))), arguments, (member,))
+
+    def _apart(self, use: _Use) -> list[_Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
-        body = graph.read(group)
-        names = dict(zip(body.params, arguments, strict=False))
-        steps = []
-        for call, member in zip(body.calls, members, strict=True):
+        failure = self._compiled[self._key(use)]
+        self.roads.append(Road(f"{use.job.name} as one kernel", str(failure)))
+        body = graph.read(use.group)
+        names = dict(zip(body.params, use.arguments, strict=False))
+        uses = []
+        for call, member in zip(body.calls, use.members, strict=True):
             is_last = call.var.same_as(body.calls[-1].var)
-            names[call.var] = arguments[-1] if is_last else self.buffers.temporary(call.types[0])
+            names[call.var] = use.arguments[-1] if is_last else self.buffers.temporary(call.types[0])
             callee = self.module[call.callee]
             inputs = tuple(names[argument] for argument in call.arguments)
-            steps.append(self._step(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), (member,)))
-        return steps
+            uses.append(self._single(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), member))
+        return uses
 
-    def _step(self, func: Any, schedule: str, arguments: tuple[str, ...], members: tuple[str, ...]) -> Step:
-        nodes = tuple(dict.fromkeys(node for member in members for node in self.nodes.get(member, (member,))))
-        kernel = self._kernel(func, schedule, "+".join(nodes))
-        return Step(members[-1], arguments, nodes, kernel)
+    def _compile(self, uses: Sequence[_Use]) -> None:
+        wanted = {key: use.job for use in uses if (key := self._key(use)) not in self._compiled}
+        cache = KernelCache(default_folder()) if self.options.cache else None
+        results = compile_jobs(list(wanted.values()), self.chip, self.observer, cache, self.options.jobs)
+        for key, result in zip(wanted, results, strict=True):
+            self._compiled[key] = result
+            if isinstance(result, Kernel):
+                self.roads += result.roads
 
-    def _kernel(self, func: Any, schedule: str, name: str) -> Kernel:
-        key = (schedule, structural_key(func))
-        if key not in self._compiled:
-            try:
-                self._compiled[key] = compile_kernel(func, schedule, self.chip, self.observer, name)
-            except NoRoadLeft as error:
-                self._compiled[key] = error
-        found = self._compiled[key]
-        if isinstance(found, NoRoadLeft):
-            raise found
-        self.roads += found.roads
-        return found
+    def _key(self, use: _Use) -> tuple[str, Any]:
+        return use.job.schedule, structural_key(use.job.func)
+
+    def _fails(self, use: _Use) -> bool:
+        return isinstance(self._compiled[self._key(use)], NoRoadLeft)
+
+    def _step(self, use: _Use) -> Step:
+        result, nodes = self._compiled[self._key(use)], self._nodes(use.members)
+        if isinstance(result, Kernel):
+            return Step(use.members[-1], use.arguments, nodes, result)
+        if not self.options.host_kernels:
+            raise result
+        self.roads.append(Road(f"{use.job.name} on the chip", str(result)))
+        return Step(use.members[-1], use.arguments, nodes, host=self._host(use, result))
+
+    def _host(self, use: _Use, failure: NoRoadLeft) -> HostSegment:
+        from compiler.runtime.host import to_json
+
+        written = use.arguments[-written_parameters(use.job.func) :]
+        reason = failure.roads[-1].why if failure.roads else str(failure)
+        return HostSegment(use.job.name, reason, to_json(use.job.func), use.arguments, written)
+
+    def _nodes(self, members: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(node for member in members for node in self.nodes.get(member, (member,))))
+
+    def _name(self, members: Sequence[str]) -> str:
+        return "+".join(self._nodes(members))
+
+
+def written_parameters(func: Any) -> int:
+    """How many of a PrimFunc's last parameters it writes."""
+    from tvm import tirx
+    from tvm_ffi import structural_walk
+
+    stored = set[str]()
+    structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer.name)))
+    return sum(param.name in stored for param in func.params)
 
 
 def structural_key(func: Any) -> StructuralKey:

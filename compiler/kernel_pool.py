@@ -1,0 +1,114 @@
+"""Many kernels at once: what the cache has, and the rest in parallel processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.codegen.storage import from_tables, to_tables
+from compiler.errors import Problem, TilewrightError
+from compiler.kernel_cache import KernelCache, Key, key_of
+from compiler.kernels import Kernel, NoRoadLeft, compile_kernel
+from compiler.pipeline import Observer
+from compiler.target import Chip
+
+# A second process costs some tenths of a second to fork and to send results from.
+LEAST_PER_PROCESS = 4
+
+
+class WorkerDied(TilewrightError):
+    """A process that compiled kernels ended without an answer: a bug below Python."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel to compile: its PrimFunc, the class of its schedule, and a name for messages."""
+
+    func: Any
+    schedule: str
+    name: str
+
+
+Result = Kernel | NoRoadLeft
+
+
+def compile_jobs(
+    jobs: Sequence[Job], chip: Chip, observer: Observer, cache: KernelCache | None, processes: int | None = None
+) -> list[Result]:
+    """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
+    watched = bool(observer.watchers) or observer.stop_after is not None
+    keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip) for job in jobs]
+    found: dict[int, Result] = {}
+    for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):
+        kernel = None if key is None or cache is None else cache.load(key, job.name)
+        if kernel is not None:
+            found[index] = kernel
+    missing = [index for index in range(len(jobs)) if index not in found]
+    count = 1 if watched else min(processes or os.cpu_count() or 1, len(missing) // LEAST_PER_PROCESS)
+    for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):
+        found[index] = result
+        _remember(cache, keys[index], result)
+    return [found[index] for index in range(len(jobs))]
+
+
+def _remember(cache: KernelCache | None, key: Key | None, result: Result) -> None:
+    if cache is not None and key is not None and isinstance(result, Kernel):
+        cache.store(key, result)
+
+
+def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -> Iterator[Result]:
+    if processes < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        for job in jobs:
+            yield _compile(job, chip, observer)
+        return
+    # Forked processes find the jobs where they are: IR need not be sent.
+    _Inherited.jobs, _Inherited.chip = jobs, chip
+    try:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+            for tables in pool.map(_in_process, range(len(jobs))):
+                for name, spent in tables["seconds"].items():
+                    observer.seconds[name] = observer.seconds.get(name, 0.0) + spent
+                yield _received(tables)
+    except BrokenProcessPool as error:
+        names = ", ".join(job.name for job in jobs[:3])
+        hint = "compile again with --jobs 1 to see which; please report it"
+        raise WorkerDied(Problem("TW7003", f"a process that compiled {names}... died", hint=hint)) from error
+    finally:
+        _Inherited.jobs, _Inherited.chip = [], None
+
+
+class _Inherited:
+    """What a forked process inherits."""
+
+    jobs: list[Job] = []  # noqa: RUF012  set before the fork, and only then
+    chip: Chip | None = None
+
+
+def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
+    try:
+        return compile_kernel(job.func, job.schedule, chip, observer, job.name)
+    except NoRoadLeft as error:
+        return error
+
+
+def _in_process(index: int) -> dict[str, Any]:
+    if _Inherited.chip is None:
+        raise RuntimeError("not forked")
+    observer = Observer()
+    result = _compile(_Inherited.jobs[index], _Inherited.chip, observer)
+    if isinstance(result, NoRoadLeft):
+        return {"seconds": observer.seconds, "name": result.name, "roads": result.roads}
+    rest = {"name": result.name, "tile": result.tile, "roads": result.roads, "statistics": result.statistics}
+    return {"seconds": observer.seconds, "code": to_tables(result.code), **rest}
+
+
+def _received(tables: dict[str, Any]) -> Result:
+    if "code" not in tables:
+        return NoRoadLeft(tables["name"], list(tables["roads"]))
+    code = from_tables(tables["code"])
+    return Kernel(tables["name"], code, tables["tile"], tables["roads"], tables["statistics"])
