@@ -26,6 +26,16 @@ def leaf_nest(stmt: Any) -> tuple[list[tirx.For], tirx.BufferStore] | None:
     return (loops, stmt) if isinstance(stmt, tirx.BufferStore) else None
 
 
+def pitches(buffer: Any) -> list[Any]:
+    """Elements between neighbours along each dimension of a buffer."""
+    if buffer.strides:
+        return list(buffer.strides)
+    dense: list[Any] = [1]
+    for extent in reversed(list(buffer.shape)[1:]):
+        dense.insert(0, dense[0] * extent)
+    return dense if buffer.shape else []
+
+
 def accessed_buffers(store: tirx.BufferStore) -> list[Any]:
     """The buffers that a store touches, with repeats."""
     buffers = [store.buffer]

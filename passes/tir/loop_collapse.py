@@ -11,7 +11,7 @@ from tvm_ffi import structural_map
 
 from compiler.target import Chip
 from compiler.tir.conditions import constant, linear_in
-from compiler.tir.nests import MATRIX_SCOPES, accessed_buffers, leaf_nest
+from compiler.tir.nests import MATRIX_SCOPES, accessed_buffers, leaf_nest, pitches
 from compiler.tir.rewriter import Rewriter, loop_with, uses
 from passes.base import Pass
 
@@ -127,7 +127,7 @@ class _Merge:
         shape = [constant(buffer.shape[axis]) for axis in axes]
         offset: Any = indices[axes[0]]
         for axis, extent in zip(axes[1:], shape[1:], strict=True):
-            if extent is None:
+            if extent is None or not _is_dense(buffer, axis):
                 self.fails = True
                 return None
             offset = offset * extent + indices[axis]
@@ -142,3 +142,10 @@ class _Merge:
             merged[axis] = self.analyzer.simplify(rest if first else tirx.floormod(rest, extent))
             rest = rest if first else tirx.floordiv(rest, extent)
         return merged
+
+
+def _is_dense(buffer: Any, axis: int) -> bool:
+    """Whether the rows along an axis follow one another without a gap."""
+    pitch = pitches(buffer)
+    outer, inner, extent = constant(pitch[axis - 1]), constant(pitch[axis]), constant(buffer.shape[axis])
+    return not buffer.strides or (None not in (outer, inner, extent) and outer == inner * extent)  # type: ignore[operator]

@@ -10,7 +10,7 @@ from tvm import ir, sym, tirx
 
 from compiler.target import Chip
 from compiler.tir.conditions import conditional, constant, linear_in
-from compiler.tir.nests import MATRIX_SCOPES, NOT_OF_A_NEST
+from compiler.tir.nests import MATRIX_SCOPES, NOT_OF_A_NEST, pitches
 from compiler.tir.rewriter import Rewriter, contains, fresh, loop_with, sequence, simplified_indices, substitute, uses
 from passes.base import Pass
 
@@ -145,7 +145,7 @@ def _period_of(quotient: Any, loop: tirx.For, analyzer: sym.Analyzer) -> _Period
 
 
 def _is_affine(buffer: Any, indices: Any, var: Any, analyzer: sym.Analyzer) -> bool:
-    offset: Any = 0
-    for index, extent in zip(indices, buffer.shape, strict=True):
-        offset = offset * extent + index
+    offset: Any = tirx.IntImm("int32", 0)
+    for index, pitch in zip(indices, pitches(buffer), strict=True):
+        offset = offset + index * pitch
     return linear_in(analyzer.simplify(offset), (var,)) is not None

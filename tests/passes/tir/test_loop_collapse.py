@@ -111,3 +111,17 @@ def test_fractal_scopes_and_long_loops() -> None:
                 b[i, j] = a[i, j]
 
     keeps(LoopCollapse(), kernel)
+
+
+def test_rows_with_gaps_between_them() -> None:
+    @T.prim_func(private=True)
+    def kernel(a: T.Buffer((16, 6), "float32"), b: T.Buffer((16, 6), "float32")):
+        u = T.alloc_buffer((16, 6), scope="local.ub", strides=(8, 1))
+        for i in range(16):
+            for j in range(6):
+                u[i, j] = a[i, j]
+        for i in range(16):
+            for j in range(6):
+                b[i, j] = u[i, j]
+
+    keeps(LoopCollapse(), kernel)
