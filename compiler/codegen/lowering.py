@@ -28,6 +28,7 @@ from compiler.errors import CapacityError, Problem
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
+_CALL = 'T.call_extern("void", "'
 _LINE = 64  # what a core's share of a scratch buffer is a multiple of
 
 
@@ -141,11 +142,15 @@ class Lowering:
         return then
 
     def _text(self, statement: Any) -> int:
-        self.texts.append(str(statement).splitlines()[-1].strip())
+        text = str(statement).splitlines()[-1].strip()
+        if text.startswith(_CALL):
+            name, _, slots = text.removeprefix(_CALL).partition('", ')
+            text = f"{name}({slots}"
+        self.texts.append(text)
         return len(self.texts) - 1
 
     def _statement(self, statement: Any, block: Block) -> None:
-        self.scalars.statement(block, len(self.texts) - 1)
+        self.scalars.loads.statement(block, len(self.texts) - 1)
         match statement:
             case tirx.SeqStmt():
                 for part in statement.seq:
@@ -224,7 +229,7 @@ class Lowering:
         if call is None:
             return
         text = self._text(statement)
-        self.scalars.statement(block, text)
+        self.scalars.loads.statement(block, text)
         operands = tuple(self._slot(value) for value in call.operands)
         block.items.append(Step(call.row, call.mods, self.values.all_in_range(operands), text=text))
         addresses = iter(value for value in call.operands if isinstance(value, Address))
@@ -240,7 +245,7 @@ class Lowering:
 
     def _store(self, statement: Any, block: Block) -> None:
         text = self._text(statement)
-        self.scalars.statement(block, text)
+        self.scalars.loads.statement(block, text)
         buffer, name = statement.buffer, dtype_of(statement.buffer)
         address = self._address(Address(buffer, tuple(statement.indices)))
         value = self.scalars.stored(statement.value)

@@ -19,14 +19,13 @@ from compiler.codegen.instruction_form import (
     float_bits,
     is_call,
     is_float,
-    scalar_type,
     strides_of,
 )
-from compiler.codegen.items import GuardedLoad, Step, Test
+from compiler.codegen.items import Test
+from compiler.codegen.scalar_loads import ScalarLoads
 from compiler.codegen.values import ONE, ZERO, Block, Linear, Operand, Values
 from compiler.errors import Problem, UnsupportedError
 from compiler.isa.dtypes import DTYPES
-from compiler.isa.table import by_mnemonic
 
 _LOGICAL = {tirx.And: "sand", tirx.Or: "sor"}
 _BITS = {tirx.BitwiseAnd: "sand", tirx.BitwiseOr: "sor", tirx.BitwiseXor: "sxor"}
@@ -67,22 +66,15 @@ def unsupported(expression: Any) -> UnsupportedError:
 
 
 class Scalars:
-    """Turns expressions into operands; loads become items of ``block``, which the caller keeps up to date."""
+    """Turns expressions into operands; what they load stands in the block that ``loads`` is told of."""
 
     def __init__(self, values: Values, block: Block) -> None:
-        self.values, self.block = values, block
+        self.values = values
+        self.loads = ScalarLoads(values, block)
         self.variables: dict[Any, Linear | Operand] = {}
         self.address_of: AddressOf = lambda address: ZERO
         self.memory_of: Callable[[Any], str] = lambda buffer: "ddr"
         self.wrapping = False
-        self.text = -1
-        self._guards: list[Operand] = []
-        self._loaded: dict[tuple[object, ...], Operand] = {}
-
-    def statement(self, block: Block, text: int) -> None:
-        """Another statement begins: what was loaded before may have changed since."""
-        self.block, self.text = block, text
-        self._loaded.clear()
 
     # ---- what callers ask for
 
@@ -148,7 +140,7 @@ class Scalars:
             return self.tests(expression.args[0])
         if kind is tirx.And:
             first = self.tests(expression.a)
-            with_guard = self._guarded(self.truth(expression.a), lambda: self.tests(expression.b))
+            with_guard = self.loads.guarded(self.truth(expression.a), lambda: self.tests(expression.b))
             return [*first, *with_guard]
         if kind in _COMPARISONS and not is_float(expression.a):
             name, swapped = _COMPARISONS[kind]
@@ -270,7 +262,7 @@ class Scalars:
     def _logical(self, expression: Any) -> Linear:
         a = self.truth(expression.a)
         guard = a if type(expression) is tirx.And else self._not(a)
-        b = self._guarded(guard, lambda: self.truth(expression.b))
+        b = self.loads.guarded(guard, lambda: self.truth(expression.b))
         if a.is_constant or b.is_constant:
             known, other = (a, b) if a.is_constant else (b, a)
             absorbs = bool(known.offset) == (type(expression) is tirx.Or)
@@ -341,16 +333,6 @@ class Scalars:
     def bind(self, variable: Any, value: Any) -> None:
         self.variables[variable] = self._bound(value)
 
-    def _guarded(self, guard: Operand, lower: Callable[[], Any]) -> Any:
-        """Lower with loads that only happen where the guard is not zero."""
-        if guard.is_constant and guard.offset:
-            return lower()
-        self._guards.append(guard)
-        try:
-            return lower()
-        finally:
-            self._guards.pop()
-
     def _call(self, expression: Any, lower: Callable[[Any], Any], select: Callable[..., Any]) -> Any:
         """Calls that any type has."""
         if any(is_call(expression, name) for name in _LIKELY):
@@ -360,8 +342,8 @@ class Scalars:
         condition = self.truth(expression.args[0])
         if condition.is_constant:
             return lower(expression.args[1 if condition.offset else 2])
-        then = self._guarded(condition, lambda: lower(expression.args[1]))
-        otherwise = self._guarded(self._not(condition), lambda: lower(expression.args[2]))
+        then = self.loads.guarded(condition, lambda: lower(expression.args[1]))
+        otherwise = self.loads.guarded(self._not(condition), lambda: lower(expression.args[2]))
         return select(condition, lambda: then, lambda: otherwise)
 
     def _load(self, expression: Any) -> Operand:
@@ -369,25 +351,7 @@ class Scalars:
         wrapping, self.wrapping = self.wrapping, False
         address = self.address_of(Address(buffer, tuple(expression.indices)))
         self.wrapping = wrapping
-        guard = ONE
-        for condition in self._guards:
-            guard = condition if guard == ONE else self.values.operation("sand", guard, condition)
-        name = dtype_of(buffer)
-        key = (self.memory_of(buffer), name, address, guard)
-        if key not in self._loaded:
-            self._loaded[key] = self._new_load(self.memory_of(buffer), name, address, guard)
-        return self._loaded[key]
-
-    def _new_load(self, memory: str, name: str, address: Operand, guard: Operand) -> Operand:
-        row, mods = by_mnemonic()["sld"], (memory, scalar_type(name))
-        node = self.values.pinned(self.block)
-        if guard == ONE:
-            (address,) = self.values.all_in_range((address,))
-            self.block.items.append(Step(row, mods, (address,), node, self.text))
-        else:
-            guard, address = self.values.all_in_range((guard, address))
-            self.block.items.append(GuardedLoad(row, mods, guard, address, node, self.text))
-        return Operand(node)
+        return self.loads.load(self.memory_of(buffer), dtype_of(buffer), address)
 
 
 _INTEGER: dict[type, Callable[[Scalars, Any], Linear]] = {

@@ -96,7 +96,7 @@ def test_every_instruction_names_its_statement() -> None:
     program = linked(CHAIN[:2], TINY, {"t0": "input", "t2": "output"})
     for instr, line in zip(program.program.instrs, program.program.lines, strict=True):
         if instr.row.mnemonic == "vadds":
-            assert "tw.vadds.fp32.1d" in program.listing[line - 1]
+            assert "tw.vadds.fp32.1d(T.address_of(ub[0])" in program.listing[line - 1]
     assert program.program.labels[0] == ("kernel0", 0)
     assert program.listing[program.program.lines[-2] - 1].startswith("kernel1: ")
 
