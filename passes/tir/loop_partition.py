@@ -40,7 +40,7 @@ class LoopPartition(Pass):
     name: ClassVar[str] = "loop-partition"
     requires: ClassVar[frozenset[str]] = frozenset({"loops"})
     establishes: ClassVar[frozenset[str]] = frozenset({"guard-free"})
-    breaks: ClassVar[frozenset[str]] = frozenset({"zero-based-loops", "one-store-per-nest"})
+    breaks: ClassVar[frozenset[str]] = frozenset({"zero-based-loops"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
         return _Partitioner(self.parts).function(subject)

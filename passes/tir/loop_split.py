@@ -33,7 +33,6 @@ class LoopSplit(Pass):
     name: ClassVar[str] = "loop-split"
     requires: ClassVar[frozenset[str]] = frozenset({"zero-based-loops"})
     establishes: ClassVar[frozenset[str]] = frozenset({"affine-quotients"})
-    breaks: ClassVar[frozenset[str]] = frozenset({"one-store-per-nest"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
         return _Divider().function(subject)
