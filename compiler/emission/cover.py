@@ -62,6 +62,8 @@ class Cover:
             return Step(term, (), sum(self.cycles(arg) for arg in term.args) + self._leaf_cycles(term))
         if term.op in ("load", "fill", "index", "const", "scalar"):
             return Step(term, (), self._leaf_cycles(term))
+        if term.op == "reinterpret":
+            return Step(term, term.args, self.cycles(term.args[0]) + self._leaf_cycles(term))
         steps = [self._stepped(term, match) for match in matches(term, term.dtype)]
         found = [step for step in steps if step is not None]
         if found:

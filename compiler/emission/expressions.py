@@ -60,6 +60,8 @@ def operation(term: Term, args: list[Any]) -> Any:
         return args[0]
     if op == "cast":
         return tirx.Cast(TIR_DTYPE[term.dtype], args[0])
+    if op == "reinterpret":
+        return tirx.reinterpret(TIR_DTYPE[term.dtype], args[0])
     if op == "where":
         return tirx.Select(*args)
     if op == "neg":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -20,6 +21,10 @@ from tvm.sym import Analyzer, detect_linear_equation
 from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 from compiler.emission.terms import Term, loads_of, term_of
 from compiler.isa.model import dense_strides
+from compiler.tir.conditions import variables_of
+
+_TRIED = 128  # combinations of values
+_FAR = 1 << 20
 
 
 class Surroundings:
@@ -27,6 +32,7 @@ class Surroundings:
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.analyzer = analyzer or Analyzer()
+        self._known: dict[Any, tuple[int, int] | None] = {}
 
     def bind(self, var: Any, extent: Any) -> None:
         """``var`` counts from zero to ``extent``."""
@@ -39,7 +45,33 @@ class Surroundings:
         if isinstance(expr, tirx.IntImm):
             return int(expr.value), int(expr.value)
         bound = self.analyzer.const_int_bound(expr)
-        return int(bound.min_value), int(bound.max_value)
+        return self._tried(expr) or (int(bound.min_value), int(bound.max_value))
+
+    def _tried(self, expr: Any) -> tuple[int, int] | None:
+        """The bounds by trying all values of its variables, where intervals would lose how its limits go together."""
+        limits: list[Any] = []
+        tvm_ffi.structural_walk(expr, ((tirx.Min, tirx.Max), limits.append))
+        if len(limits) < 2:
+            return None
+        key = tvm_ffi.StructuralKey(expr)
+        if key not in self._known:
+            self._known[key] = self._try(expr)
+        return self._known[key]
+
+    def _try(self, expr: Any) -> tuple[int, int] | None:
+        variables = variables_of(expr)
+        ranges = [self.analyzer.const_int_bound(var) for var in variables]
+        spans = [range(int(r.min_value), int(r.max_value) + 1) if r.max_value < _FAR else None for r in ranges]
+        if None in spans or prod(len(span) for span in spans if span is not None) > _TRIED:
+            return None
+        found = []
+        for values in product(*(span for span in spans if span is not None)):
+            numbers = {var: tirx.IntImm("int32", value) for var, value in zip(variables, values, strict=True)}
+            value = _constant(self.analyzer.simplify(tirx_substitute(expr, numbers)))
+            if value is None:
+                return None
+            found.append(value)
+        return (min(found), max(found)) if found else None
 
     def simplify(self, expr: Any) -> Any:
         return expr if isinstance(expr, int | tirx.IntImm) else self.analyzer.simplify(expr)

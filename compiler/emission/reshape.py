@@ -37,10 +37,16 @@ def divided(nest: Nest) -> Nest | None:
     changed = False
     for loop in nest.loops:
         divisor = _divisor(nest, loop.var)
-        if divisor > 1 and isinstance(loop.extent, int) and loop.extent % divisor == 0 and loop.extent > divisor:
+        if divisor > 1 and loop.bound > divisor and _is_whole(nest, loop.extent, divisor):
             nest = split(nest, loop.var, divisor)
             changed = True
     return nest if changed else None
+
+
+def _is_whole(nest: Nest, extent: Any, factor: int) -> bool:
+    if isinstance(extent, int):
+        return extent % factor == 0
+    return bool(nest.surroundings.analyzer.can_prove_equal(tirx.floormod(extent, factor), 0))
 
 
 def _divisor(nest: Nest, var: Any) -> int:
@@ -71,7 +77,7 @@ def split(nest: Nest, var: Any, factor: int) -> Nest:
             continue
         outer, inner = ir.Var(f"{var.name}_o", var.ty), ir.Var(f"{var.name}_i", var.ty)
         extent = tirx.IntImm("int32", loop.extent) if isinstance(loop.extent, int) else loop.extent
-        whole = isinstance(loop.extent, int) and loop.extent % factor == 0
+        whole = _is_whole(nest, loop.extent, factor)
         pieces = tirx.floordiv(extent + (factor - 1), tirx.IntImm("int32", factor))
         left = tirx.IntImm("int32", factor) if whole else tirx.min(factor, extent - outer * factor)
         loops += [(outer, pieces), (inner, left)]

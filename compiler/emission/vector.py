@@ -18,7 +18,7 @@ from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
 from compiler.emission.patterns import Match, matches
-from compiler.emission.terms import numbered
+from compiler.emission.terms import Term, numbered
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 
@@ -30,10 +30,19 @@ def elementwise(nest: Nest, chip: Chip) -> Iterator[Found]:
     """One instruction per match and placement."""
     if nest.target.memory != MEMORY:
         return
-    term, loads = numbered(nest.value)
+    term, loads = numbered(_as_stored(nest.value))
     for match in matches(term, nest.target.dtype):
         if all(bound.op == "load" for _, bound in match.tensors):
             yield from _placed(nest, match, [loads[bound.value] for _, bound in match.tensors], chip)
+
+
+def _as_stored(value: Term) -> Term:
+    """The bits of a load under another name of the same width are copied as they are."""
+    if value.op == "reinterpret" and value.args[0].op == "load":
+        load = value.args[0]
+        if DTYPES[load.dtype].itemsize == DTYPES[value.dtype].itemsize:
+            return Term("load", value.dtype, value=load.value)
+    return value
 
 
 def _placed(nest: Nest, match: Match, sources: list[Access], chip: Chip) -> Iterator[Found]:
