@@ -1,4 +1,4 @@
-"""Normalisation by statistics known from training: a factor and a shift for each channel."""
+"""Normalisation of each channel by statistics of the data, known from training: a factor and a shift."""
 
 from __future__ import annotations
 
@@ -29,16 +29,45 @@ def batch_normalization(
     spatial: bool = True,
     training_mode: bool = False,
 ) -> Any:
-    """``x * scale' + bias'`` with terms of each channel alone, which fold away where the statistics are constants."""
-    if training_mode or not spatial:
-        raise refusals.unsupported("normalisation by the batch's own statistics (training_mode=1), or per place")
+    """``x * scale' + bias'`` with terms of each channel alone, which fold away where the statistics are constants.
+
+    In training mode the statistics are the batch's own, and the running ones come out beside the result.
+    """
+    if not spatial:
+        raise refusals.unsupported("statistics of each place (spatial=0), which ONNX dropped in opset 9")
     require_per_channel(x, scale=scale, bias=bias, mean=mean, variance=variance)
-    known = variance.constant
-    least = np.array([epsilon], np.float32 if known is None else known.dtype)
-    factor = graph.call("Div", scale, graph.call("Sqrt", graph.call("Add", variance, least)))
-    shift = graph.call("Sub", bias, graph.call("Mul", mean, factor))
-    dtype = result_dtype(x)
-    return graph.call("tilewright::ChannelAffine", x, as_dtype(graph, factor, dtype), as_dtype(graph, shift, dtype))
+    if not training_mode:
+        return _affine(graph, x, scale, bias, mean, variance, epsilon)
+    own_mean, own_variance = _batch_statistics(graph, x)
+    y = _affine(graph, x, scale, bias, own_mean, own_variance, epsilon)
+    pairs = ((mean, own_mean), (variance, own_variance))
+    return y, *(_running(graph, before, now, momentum) for before, now in pairs)
+
+
+def _affine(graph: Graph, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, epsilon: float) -> Value:
+    """ONNX's own operators compute the terms: the importer folds those."""
+    wide = [as_dtype(graph, vector, "float32") for vector in (scale, bias, mean, variance)]
+    deviation = graph.call("Sqrt", graph.call("Add", wide[3], np.array([epsilon], np.float32)))
+    factor = graph.call("Div", wide[0], deviation)
+    shift = graph.call("Sub", wide[1], graph.call("Mul", wide[2], factor))
+    terms = (as_dtype(graph, term, result_dtype(x)) for term in (factor, shift))
+    result: Value = graph.call("tilewright::ChannelAffine", x, *terms)
+    return result
+
+
+def _batch_statistics(graph: Graph, x: Value) -> tuple[Value, Value]:
+    """The mean and variance of each channel of the batch itself."""
+    axes = np.array([axis for axis in range(len(shape_of(x))) if axis != 1])
+    mean = graph.call("ReduceMean", x, axes, keepdims=True)
+    rest = graph.call("Sub", x, mean)
+    variance = graph.call("ReduceMean", graph.call("Mul", rest, rest), axes, keepdims=False)
+    return graph.call("Reshape", mean, np.array([shape_of(x)[1]])), variance
+
+
+def _running(graph: Graph, before: Value, now: Value, momentum: float) -> Value:
+    old = graph.call("Mul", as_dtype(graph, before, "float32"), np.array([momentum], np.float32))
+    new = graph.call("Mul", as_dtype(graph, now, "float32"), np.array([1 - momentum], np.float32))
+    return as_dtype(graph, graph.call("Add", old, new), result_dtype(before))
 
 
 @operator("tilewright::ChannelAffine", schedule="elementwise")

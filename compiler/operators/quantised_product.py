@@ -31,13 +31,20 @@ def as_signed(graph: Graph, x: Value, zero_point: Value | None, name: str) -> tu
     if dtype_of(x) not in ("int8", "uint8"):
         raise refusals.wrong_dtype(f"{name} must be int8 or uint8", **{name: x})
     is_unsigned = dtype_of(x) == "uint8"
-    lowered = graph.call("tilewright::Signed", x) if is_unsigned else x
+    lowered = _signed(graph, x) if is_unsigned else x
     offset = _OFFSET if is_unsigned else 0
     if zero_point is None or zero_point.constant is not None:
         known = np.zeros((), np.int32) if zero_point is None else np.asarray(zero_point.constant, np.int32)
         return lowered, graph.constant(known - offset) if (known != offset).any() else None
     wide = graph.call("Cast", zero_point, to=6)
     return lowered, graph.call("Sub", wide, np.array(offset, np.int32)) if offset else wide
+
+
+def _signed(graph: Graph, x: Value) -> Value:
+    if x.constant is not None:
+        return graph.constant((x.constant.astype(np.int16) - _OFFSET).astype(np.int8))
+    result: Value = graph.call("tilewright::Signed", x)
+    return result
 
 
 @composition("MatMulInteger")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te, tirx
+import numpy as np
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import shape_of
 from compiler.operators.convolution import convolve
 from compiler.operators.graph import Graph, Value
-from compiler.operators.registry import composition, operator
+from compiler.operators.registry import composition
 from compiler.operators.windows import Windows
 
 
@@ -56,7 +56,7 @@ def conv_transpose(
         ),
         dilations,
     )
-    turned = graph.call("tilewright::TurnedKernel", w, group=group)
+    turned = _turned(graph, w, group)
     return convolve(graph, spread, turned, b, windows, group)
 
 
@@ -89,15 +89,17 @@ def _cut(
     return tuple(begins), tuple(ends)
 
 
-@operator("tilewright::TurnedKernel", schedule="movement")
-def turned_kernel(w: te.Tensor, *, group: int) -> te.Tensor:
-    """[channels, outputs per group, ...] -> [outputs, channels per group, ...], the spatial axes back to front."""
+def _turned(graph: Graph, w: Value, group: int) -> Value:
+    """[channels, outputs per group, ...] -> [outputs, channels per group, ...], the spatial axes back to front.
+
+    By ONNX's own operators, which the importer folds.
+    """
     channels, outputs, *kernel = shape_of(w)
-    per_group = channels // group
-
-    def element(o: Any, c: Any, *place: Any) -> Any:
-        channel = c if group == 1 else tirx.floordiv(o, outputs) * per_group + c
-        output = o if group == 1 else tirx.floormod(o, outputs)
-        return w[(channel, output, *(extent - 1 - i for extent, i in zip(kernel, place, strict=True)))]
-
-    return te.compute((outputs * group, per_group, *kernel), element, "turned_kernel")
+    rank = len(kernel)
+    split = graph.call("Reshape", w, np.array([group, channels // group, outputs, *kernel]))
+    swapped = graph.call("Transpose", split, perm=(0, 2, 1, *range(3, 3 + rank)))
+    joined = graph.call("Reshape", swapped, np.array([group * outputs, channels // group, *kernel]))
+    axes = np.arange(2, 2 + rank)
+    ends = np.full(rank, np.iinfo(np.int32).min)
+    result: Value = graph.call("Slice", joined, np.full(rank, -1), ends, axes, np.full(rank, -1))
+    return result

@@ -63,9 +63,16 @@ def test_batch_normalization_is_a_factor_and_a_shift_per_channel() -> None:
     expected = onnxruntime_node("BatchNormalization", [x, *terms], epsilon=1e-3)[0]
     np.testing.assert_allclose(evaluate("BatchNormalization", x, *terms, epsilon=1e-3), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(UnsupportedError, match="TW2112"):
-        evaluate("BatchNormalization", x, *terms, training_mode=1)
+        evaluate("BatchNormalization", x, *terms, spatial=0)
     with pytest.raises(InvalidError, match="TW2108"):
         evaluate("BatchNormalization", x, terms[0][:2], *terms[1:])
+
+
+def test_batch_normalization_terms_may_be_wider_than_x() -> None:
+    x, terms = floats(0, 2, 3, 5, dtype="float16"), [floats(seed, 3, low=0.2) for seed in range(1, 5)]
+    scale, bias, mean, variance = (term.reshape(3, 1).astype("float64") for term in terms)
+    expected = (x - mean) / np.sqrt(variance + 1e-5) * scale + bias
+    np.testing.assert_allclose(evaluate("BatchNormalization", x, *terms), expected, rtol=5e-3, atol=5e-3)
 
 
 def test_mean_variance_normalization() -> None:
