@@ -66,7 +66,7 @@ def non_max_suppression(
         fill(selected, tirx.const(0, "int32"))
         fill(count, tirx.const(0, "int32"))
         with (
-            ordered_block("suppress", touched, [candidates, state, selected, count]),
+            ordered_block("suppress", touched, [selected, count, candidates, state]),
             loops(batches, classes) as (b, c),
         ):
 

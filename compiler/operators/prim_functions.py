@@ -119,7 +119,8 @@ def fill(target: Buffer, value: Any) -> None:
 def ordered_block(name: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Iterator[None]:
     """A block whose loops run in the order they are written: what it stores depends on what it stored before.
 
-    It reads and writes any part of the buffers: what it touches may depend on values that are known inside only.
+    It reads and writes any part of the buffers: what it touches may depend on values that are known inside only. The
+    first of ``writes`` is a result of the PrimFunc where any of them is: a schedule looks there.
     """
     with T.sblock(_unique(name)):
         T.reads(*(_whole(buffer) for buffer in reads))

@@ -42,7 +42,7 @@ def roi_align(
 
     def body(image: Buffer, roi: Buffer, batch: Buffer, out: Buffer) -> None:
         total = scratch((channels,), "float32")
-        with ordered_block("roi_align", [image, roi, batch, total], [total, out]), loops(count, *bins) as (r, *place):
+        with ordered_block("roi_align", [image, roi, batch, total], [out, total]), loops(count, *bins) as (r, *place):
             spans = []
             for axis in (0, 1):
                 low, high = (

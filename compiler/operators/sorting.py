@@ -60,7 +60,7 @@ class _Rows:
             )
 
         held = [kept, places, moving, moving_place]
-        with ordered_block("insert", [source, *held], [*held, values, indices]), loops(*self.outer) as row:
+        with ordered_block("insert", [source, *held], [values, indices, *held]), loops(*self.outer) as row:
             with loops(self.count) as (p,):
                 store(kept, zero, p)
                 store(places, tirx.const(-1, "int32"), p)
@@ -82,7 +82,7 @@ class _Rows:
         orders = [scratch((self.extent,), "int32"), scratch((self.extent,), "int32")]
         heads = scratch((2,), "int32")
         held = [*orders, heads]
-        with ordered_block("merge", [source, *held], [*held, values, indices]), loops(*self.outer) as row:
+        with ordered_block("merge", [source, *held], [values, indices, *held]), loops(*self.outer) as row:
             with loops(self.extent) as (i,):
                 store(orders[0], i, i)
             width = 1
