@@ -55,7 +55,7 @@ Found = Candidate | Rejection
 Recogniser = Callable[[Nest, Chip], Iterable[Found]]
 
 # Modules that recognise, in the order in which explanations list them; each calls `recogniser`.
-_MODULES = ("cube", "copies", "vector", "reductions", "indices", "scalar")
+_MODULES = ("cube", "copies", "reversals", "vector", "reductions", "indices", "scalar")
 _RECOGNISERS: dict[str, Recogniser] = {}
 
 

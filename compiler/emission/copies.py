@@ -24,10 +24,10 @@ from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
 # A copy from DDR to DDR passes through UB in pieces of at most this share of it: other data lives there too.
-_STAGING_SHARE = 4
+STAGING_SHARE = 4
 
 
-def _source(nest: Nest) -> Access | None:
+def plain_source(nest: Nest) -> Access | None:
     value = nest.value
     return value.value if value.op == "load" and value.dtype == nest.target.dtype else None
 
@@ -35,7 +35,7 @@ def _source(nest: Nest) -> Access | None:
 @recogniser
 def transfers(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``ld`` from DDR to UB, ``st`` back."""
-    source = _source(nest)
+    source = plain_source(nest)
     if source is None:
         return
     memories = (source.memory, nest.target.memory)
@@ -43,21 +43,21 @@ def transfers(nest: Nest, chip: Chip) -> Iterator[Found]:
     if mnemonic is None:
         return
     for placement in _choices(nest, [nest.target, source], chip):
-        operands = _transfer(mnemonic, nest.target, source, placement, *_strides(placement))
+        operands = transfer(mnemonic, nest.target, source, placement, *_strides(placement))
         yield instruction_candidate([operands], placement, [], chip)
 
 
 @recogniser
 def through_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
     """A copy from DDR to DDR: a load into a staging buffer and a store from it."""
-    source = _source(nest)
+    source = plain_source(nest)
     if source is None or (source.memory, nest.target.memory) != ("ddr", "ddr"):
         return
     if order_matters(nest, source):
         yield Rejection("ld + st", "source and destination overlap")
         return
     size = DTYPES[source.dtype].itemsize
-    limit = chip.memory.ub_bytes // _STAGING_SHARE // size
+    limit = chip.memory.ub_bytes // STAGING_SHARE // size
     for placement in _choices(nest, [nest.target, source], chip):
         dims = placement.dims
         while dims and prod(dim.bound for dim in dims) > limit:
@@ -69,8 +69,8 @@ def through_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
         dense = dense_strides(tuple(bounds)) if dims else ()
         targets, sources = _strides(fitting)
         steps = [
-            _transfer("ld", staging, source, fitting, dense, sources),
-            _transfer("st", nest.target, staging, fitting, targets, dense),
+            transfer("ld", staging, source, fitting, dense, sources),
+            transfer("st", nest.target, staging, fitting, targets, dense),
         ]
         yield instruction_candidate(steps, fitting, [staging], chip)
 
@@ -78,7 +78,7 @@ def through_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
 @recogniser
 def transpositions(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``vtrans``: two dimensions exchanged by the permutation network, which no bank conflict slows down."""
-    source = _source(nest)
+    source = plain_source(nest)
     if source is None or (source.memory, nest.target.memory) != ("ub", "ub") or order_matters(nest, source):
         return
     row = by_mnemonic()["vtrans"]
@@ -111,7 +111,7 @@ def _strides(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(dim.strides[0] for dim in placement.dims), tuple(dim.strides[1] for dim in placement.dims)
 
 
-def _transfer(
+def transfer(
     mnemonic: str,
     target: Access,
     source: Access,
@@ -166,7 +166,7 @@ def _built(steps: list[Operands], placement: Placement, temporaries: list[Access
 @recogniser
 def gathers(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``dst[i, :] = table[index[i], :]``: ``ldgather`` from DDR, ``vgatherrow`` and ``vgather`` inside UB."""
-    source = _source(nest)
+    source = plain_source(nest)
     if source is None or nest.target.memory != "ub":
         return
     chosen = _chosen_index(source)
