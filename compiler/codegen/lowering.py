@@ -179,10 +179,12 @@ class Lowering:
         axis, extent = statement.node, statement.value
         if axis.thread_tag != CORE_AXIS or not isinstance(extent, tirx.IntImm):
             raise refuse(f"the only launched axis is {CORE_AXIS}, of a constant extent")
+        if block is not self.root:
+            raise refuse("the split over cores stands outside of all loops and branches")
         if int(extent) > self.chip.cores:
             text = f"a kernel is split over {int(extent)} cores; chip {self.chip.name} has {self.chip.cores}"
             raise CapacityError(Problem("TW2603", text, hint="split its outermost loop into fewer parts"))
-        self.cores = int(extent)
+        self.cores = max(self.cores, int(extent))
         core = self.values.operation("getsr.core") if int(extent) > 1 else ZERO
         self._core = core if int(extent) > 1 else None
         self.scalars.variables[axis.var] = Linear.of(core)

@@ -186,6 +186,14 @@ def test_what_is_not_instruction_form_is_refused() -> None:
         bx = T.launch_thread("blockIdx.x", 3)
         a[bx] = a[bx]
 
+    @T.prim_func(s_tir=True, private=True)
+    def within(a: T.Buffer((4,), "float32")) -> None:
+        for i in range(4):
+            bx = T.launch_thread("blockIdx.x", 2)
+            a[bx] = a[i]
+
+    with pytest.raises(InvalidError, match=r"TW2601.*outside of all loops"):
+        generate(within, TINY)
     with pytest.raises(InvalidError, match=r"TW2601.*fp99"):
         generate(unknown, TINY)
     with pytest.raises(InvalidError, match=r"TW2601.*no address"):
