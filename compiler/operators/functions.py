@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
 
-from compiler.operators.broadcast import element_dtype, result_dtype, shape_of
+from compiler.operators import refusals
+from compiler.operators.broadcast import FLOATS, element_dtype, result_dtype, shape_of
 from compiler.operators.registry import operator
 
 
@@ -16,10 +17,12 @@ def each(name: str, x: te.Tensor, function: Callable[[Any], Any]) -> te.Tensor:
     return te.compute(shape_of(x), lambda *i: function(x[i]), name)
 
 
-def declare(onnx_name: str, function: Callable[[Any], Any]) -> None:
-    """An operator without attributes that is ``function`` of every element."""
+def declare(onnx_name: str, function: Callable[[Any], Any], dtypes: Sequence[str] = FLOATS) -> None:
+    """An operator without attributes that is ``function`` of every element; only of ``dtypes``."""
 
     def of_tensor(x: te.Tensor) -> te.Tensor:
+        if result_dtype(x) not in dtypes:
+            raise refusals.wrong_dtype(f"x must be of {', '.join(dtypes)}", x=x)
         return each(onnx_name.lower(), x, function)
 
     operator(onnx_name, schedule="elementwise")(of_tensor)
@@ -62,8 +65,18 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "IsNaN": lambda value: tirx.isnan(value.astype("float32")),
 }
 
+_SIGNED = ("int8", "int16", "int32")
+_INTEGERS = (*_SIGNED, "uint8", "uint16", "uint32")
+_BEYOND_FLOATS: dict[str, tuple[str, ...]] = {
+    "Neg": (*FLOATS, *_SIGNED),
+    "Abs": (*FLOATS, *_INTEGERS),
+    "Sign": (*FLOATS, *_INTEGERS),
+    "Not": ("bool",),
+    "BitwiseNot": _INTEGERS,
+}
+
 for _name, _function in _FUNCTIONS.items():
-    declare(_name, _function)
+    declare(_name, _function, _BEYOND_FLOATS.get(_name, FLOATS))
 
 
 @operator("IsInf", schedule="elementwise")

@@ -60,6 +60,8 @@ def bit_shift(x: te.Tensor | Constant, y: te.Tensor | Constant, *, direction: st
     if direction not in ("LEFT", "RIGHT"):
         raise refusals.wrong_value("must be LEFT or RIGHT", "direction", direction)
     dtype = same_dtype(x, y)
+    if is_float(x) or dtype == "bool":
+        raise refusals.wrong_dtype("the inputs must be integers", x=x, y=y)
     last = np.iinfo(dtype).bits - 1
 
     def shifted(a: Any, b: Any) -> Any:
@@ -79,5 +81,7 @@ def _in_range(shift: Any, last: int) -> Any:
 @operator("Where", schedule="elementwise")
 def where(condition: te.Tensor, x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
     same_dtype(x, y)
+    if result_dtype(condition) != "bool":
+        raise refusals.wrong_dtype("the condition must be bool", condition=condition)
     shape = broadcast_shape(condition=condition, x=x, y=y)
     return te.compute(shape, lambda *i: tirx.Select(read(condition, i), read(x, i), read(y, i)), "where")

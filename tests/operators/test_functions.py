@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.errors import UnsupportedError
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import floats, integers
 
@@ -85,3 +86,9 @@ def test_not() -> None:
 
 def test_a_tensor_without_axes() -> None:
     np.testing.assert_allclose(evaluate("Exp", np.float32(1.5)), np.exp(1.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Sqrt", "Tanh", "Not", "Neg"])
+def test_types_that_a_function_does_not_have_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"TW2109.*{name}: x must be of .*; given: x uint8"):
+        evaluate(name, np.uint8([1, 2]))

@@ -70,3 +70,7 @@ def test_logic_is_of_bool_and_bits_are_of_integers() -> None:
         evaluate("And", np.int32([1]), np.int32([1]))
     with pytest.raises(UnsupportedError, match="TW2109"):
         evaluate("BitwiseAnd", np.float32([1]), np.float32([1]))
+    with pytest.raises(UnsupportedError, match=r"TW2109.*the condition must be bool"):
+        evaluate("Where", np.int32([1]), np.float32([1]), np.float32([1]))
+    with pytest.raises(UnsupportedError, match="TW2109"):
+        evaluate("BitShift", np.float32([1]), np.float32([1]), direction="LEFT")
