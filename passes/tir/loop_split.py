@@ -15,6 +15,9 @@ from compiler.tir.rewriter import Rewriter, contains, fresh, loop_with, sequence
 from passes.base import Pass
 
 
+DEEPEST = 4  # splits inside one another: quotients of four different divisors
+
+
 @dataclass(frozen=True)
 class LoopSplit(Pass):
     """Split a loop where a quotient or remainder of its variable in an index or condition starts anew.
@@ -54,7 +57,7 @@ class _Divider(Rewriter):
         plain = loop.kind == tirx.ForKind.SERIAL and loop.step is None and not loop.annotations
         if not plain or constant(loop.min) != 0 or contains(loop, NOT_OF_A_NEST):  # (1)
             return super().loop(loop)
-        period = _period(loop, self.analyzer)
+        period = _period(loop, self.analyzer) if self.inside < DEEPEST else None
         if period is None:
             return super().loop(loop)
         self.inside += 1
@@ -140,7 +143,7 @@ def _period_of(quotient: Any, loop: tirx.For, analyzer: sym.Analyzer) -> _Period
         return None
     period = _Period(head // factor, divisor // factor)
     most = analyzer.const_int_bound(loop.extent).max_value
-    return period if most > (period.head or period.length) else None
+    return period if period.length > 1 and most > (period.head or period.length) else None
 
 
 def _is_affine(buffer: Any, indices: Any, var: Any, analyzer: sym.Analyzer) -> bool:

@@ -102,3 +102,13 @@ def test_an_extent_that_may_end_before_the_first_period() -> None:
     after = LoopSplit().run(before, TINY)
     assert not after.same_as(before)
     assert differs(before, after, seed=0) is None
+
+
+def test_a_quotient_that_changes_with_every_iteration_is_left_alone() -> None:
+    @T.prim_func(private=True)
+    def kernel(x: T.Buffer((12,), "float32")):
+        for v in range(12):
+            if (v * 2 + 4) // 2 < 9:
+                x[v] = T.float32(1)
+
+    keeps(LoopSplit(), kernel)
