@@ -34,6 +34,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.loop_fission import LoopFission
     from passes.tir.loop_partition import LoopPartition
     from passes.tir.loop_shift import LoopShift
+    from passes.tir.loop_split import LoopSplit
     from passes.tir.lower_blocks import LowerBlocks
     from passes.tir.merge_core_axes import MergeCoreAxes
     from passes.tir.pre_process import PreProcess
@@ -47,10 +48,13 @@ def kernel_passes() -> tuple[Any, ...]:
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
         SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
         PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
-        IfPromotion(),  # guards leave the loops that do not decide them, so that fewer loops need partition
-        LoopFission(),  # each store is on its own, so that a guard of one does not split the others
+        LoopFission(),  # each store is on its own, so that a guard of one does not split the loops of others
+        IfPromotion(),  # guards leave the loops that do not decide them: fewer loops are left to partition
+        LoopSplit(),  # quotients that start anew within a loop become loops, before guards on these are looked at
         LoopPartition(),  # the guards that are left become bounds
         LoopShift(),  # partition leaves loops that begin elsewhere than at zero
+        LoopFission(),  # the parts of a partition may hold several stores again
+        IfPromotion(),  # and guards that now depend on outer loops only
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
