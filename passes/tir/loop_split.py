@@ -14,7 +14,6 @@ from compiler.tir.nests import MATRIX_SCOPES, NOT_OF_A_NEST, pitches
 from compiler.tir.rewriter import Rewriter, contains, fresh, loop_with, sequence, simplified_indices, substitute, uses
 from passes.base import Pass
 
-
 DEEPEST = 4  # splits inside one another: quotients of four different divisors
 
 
@@ -34,7 +33,7 @@ class LoopSplit(Pass):
     """
 
     name: ClassVar[str] = "loop-split"
-    requires: ClassVar[frozenset[str]] = frozenset({"zero-based-loops"})
+    requires: ClassVar[frozenset[str]] = frozenset({"loops"})
     establishes: ClassVar[frozenset[str]] = frozenset({"affine-quotients"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
