@@ -43,6 +43,8 @@ class _Bounder(Rewriter):
         if peeled is None:  # (1)
             return mark
         loops, conditions, store = peeled
+        if not conditions and all(constant(loop.min) == 0 for loop in loops):
+            return mark
         parts = [part for condition in conditions for part in conjuncts(unhinted(condition), self.analyzer)]
         lows: dict[Any, list[Any]] = {loop.loop_var: [] for loop in loops}
         highs: dict[Any, list[Any]] = {loop.loop_var: [] for loop in loops}

@@ -33,7 +33,7 @@ class SizeCubeBuffers(Pass):
 
         def annotate(statement: Any) -> Any:
             size = sizes.get(statement.buffer)
-            if size is None:
+            if size is None or size == int(statement.annotations.get(BYTES, 0)):
                 return statement
             return tirx.AllocBuffer(statement.buffer, {**dict(statement.annotations), BYTES: size}, statement.span)
 
