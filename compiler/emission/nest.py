@@ -33,6 +33,7 @@ class Surroundings:
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.analyzer = analyzer or Analyzer()
         self._known: dict[Any, tuple[int, int] | None] = {}
+        self._layouts: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def bind(self, var: Any, extent: Any) -> None:
         """``var`` counts from zero to ``extent``."""
@@ -72,6 +73,15 @@ class Surroundings:
                 return None
             found.append(value)
         return (min(found), max(found)) if found else None
+
+    def layout(self, buffer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(the constant shape of a buffer, elements between neighbours of each of its dimensions)."""
+        known = self._layouts.get(buffer)
+        if known is None:
+            shape = tuple(int(extent) for extent in buffer.shape)
+            strides = tuple(int(stride) for stride in buffer.strides)
+            known = self._layouts[buffer] = (shape, strides or dense_strides(shape))
+        return known
 
     def simplify(self, expr: Any) -> Any:
         return expr if isinstance(expr, int | tirx.IntImm) else self.analyzer.simplify(expr)
@@ -115,14 +125,12 @@ class Access:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The buffer's constant shape."""
-        return tuple(int(extent) for extent in self.buffer.shape)
+        return self.surroundings.layout(self.buffer)[0]
 
     @cached_property
     def pitches(self) -> tuple[int, ...]:
         """Elements between neighbours of each dimension of the buffer."""
-        if self.buffer.strides:
-            return tuple(int(stride) for stride in self.buffer.strides)
-        return dense_strides(self.shape)
+        return self.surroundings.layout(self.buffer)[1]
 
     @cached_property
     def flat(self) -> Any:

@@ -90,8 +90,11 @@ class _Emitter(Rewriter):
         """A fill and the reduction after it as one (2)."""
         if position + 1 == len(parts):
             return None
-        initial, reduction = self._leaf(parts[position]), self._leaf(parts[position + 1])
-        if initial is None or reduction is None:
+        initial = self._leaf(parts[position])
+        if initial is None or not isinstance(initial.store.value, tirx.IntImm | tirx.FloatImm):
+            return None
+        reduction = self._leaf(parts[position + 1])
+        if reduction is None:
             return None
         found = decide_with_initial(initial, reduction, self.chip)
         if found is None:

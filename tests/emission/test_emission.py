@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tvm import tirx
 from tvm.script import tirx as T
 
 from compiler.emission.candidates import Candidate
 from compiler.emission.decisions import Decision
-from compiler.emission.errors import NotEmittable
 from compiler.target import load_chip
-from passes.tir.emit_instructions import STATISTICS, EmitInstructions
+from passes.tir.emit_instructions import EmitInstructions
 
 TW2 = load_chip("tw2")
 
@@ -108,19 +106,6 @@ def test_divided_indices_are_dimensions() -> None:
     assert emitted(func)[0] == ["vcopy.fp32.2d &(b[0, 0]), 1, 2, &(a[0, 0]), 0, 1, 2, 128)"]
 
 
-def test_a_sum_of_rows_that_starts_from_nothing_writes_its_destination() -> None:
-    @T.prim_func(s_tir=True, private=True)
-    def func() -> None:
-        a = T.alloc_buffer((16, 16), "float32", scope="local.ub")
-        s = T.alloc_buffer((16,), "float32", scope="local.ub")
-        for i in range(16):
-            s[i] = T.float32(0)
-        for i, k in T.grid(16, 16):
-            s[i] = s[i] + a[i, k] * a[i, k]
-
-    assert emitted(func)[0] == ["vcsqsum.fp32.2d &(s[0]), 1, &(a[0, 0]), 1, 16, 16, 16)"]
-
-
 def test_long_rows_fold_by_blocks_first() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:
@@ -193,34 +178,6 @@ def test_halves_of_one_buffer_do_not_meet() -> None:
             a[1, i] = a[0, i] + T.float32(1)
 
     assert emitted(func)[0] == ["vadds.fp32.1d &(a[1, 0]), 1, &(a[0, 0]), 1, f(1.0), 64)"]
-
-
-def test_what_nothing_does_names_the_store_and_the_reasons() -> None:
-    @T.prim_func(s_tir=True, private=True)
-    def func() -> None:
-        a = T.alloc_buffer((64,), "float32", scope="local.ub")
-        for i in range(63):
-            a[i + 1] = T.exp(a[i])
-
-    with pytest.raises(NotEmittable) as error:
-        EmitInstructions().run(func, TW2)
-    (problem,) = error.value.problems
-    assert problem.code == "TW5601"
-    assert "a[i + 1] = exp(a[i])" in problem.message
-    assert "the scalar unit has no exp of fp32" in problem.message
-
-
-def test_statistics_count_by_kind() -> None:
-    @T.prim_func(s_tir=True, private=True)
-    def func(a: T.Buffer((64,), "float32")) -> None:
-        b = T.alloc_buffer((64,), "float32", scope="local.ub")
-        for i in range(64):
-            b[i] = a[i]
-        for i in range(64):
-            b[i] = T.exp(b[i])
-
-    counted = EmitInstructions().run(func, TW2).attrs[STATISTICS]
-    assert {str(kind): int(count) for kind, count in counted.items()} == {"copy": 1, "vector": 1}
 
 
 def test_candidates_know_their_cost() -> None:
