@@ -145,7 +145,8 @@ class GraphBuilder:
                 raise LimitError(Problem("TW2033", f"{declared.full_name}: compositions are nested too deeply"))
             self._depth += 1
             try:
-                return declared.expand(self, values, attributes, opset=opset)[:outputs]
+                with _refusing(declared):
+                    return declared.expand(self, values, attributes, opset=opset)[:outputs]
             finally:
                 self._depth -= 1
         operands: list[Value] = []
@@ -223,16 +224,8 @@ class GraphBuilder:
         opset: int | None,
         outputs: int | None,
     ) -> _Instance:
-        try:
+        with _refusing(declared):
             function = declared.prim_func(arguments, attributes, opset=opset, outputs=outputs)
-        except TilewrightError:
-            raise
-        except RecursionError as error:
-            raise LimitError(Problem("TW2033", f"{declared.full_name}: its expression is too deep")) from error
-        except Exception as error:  # TVM and operators' functions raise anything for shapes they cannot compute
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-            text = f"{declared.full_name}: cannot be built for these inputs: {reason}"
-            raise UnsupportedError(Problem("TW2034", text)) from error
         tensors = sum(isinstance(argument, TensorType) for argument in arguments)
         results = tuple(
             TensorType(tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
@@ -254,6 +247,23 @@ class GraphBuilder:
         outputs = int(attributes.get("num_outputs", 1))
         results = fold(name, self.limits.opset[1], arrays, attributes, outputs, self.limits)
         return None if results is None else tuple(self.constant(array) for array in results)
+
+
+@contextmanager
+def _refusing(declared: Declared) -> Iterator[None]:
+    """Operators' functions, a user's among them, and TVM raise anything for what they cannot compute."""
+    try:
+        yield
+    except TilewrightError:
+        raise
+    except (RecursionError, MemoryError) as error:
+        what = "memory" if isinstance(error, MemoryError) else "depth"
+        text = f"{declared.full_name}: building it takes too much {what}"
+        raise LimitError(Problem("TW2033", text)) from error
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        text = f"{declared.full_name}: cannot be built for these inputs: {reason}"
+        raise UnsupportedError(Problem("TW2034", text)) from error
 
 
 def _check_dtype(value: Value) -> None:

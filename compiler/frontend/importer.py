@@ -178,10 +178,20 @@ class Importer:
         given = values[_TYPE_INPUTS[node.op_type]] if len(values) > _TYPE_INPUTS.get(node.op_type, 99) else None
         if given is not None and not node.domain:
             self.types.computed(given.element_type, self.graph.origin)
+        self._check_setup_values(declared, values)
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))
         return self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
+
+    def _check_setup_values(self, declared: Declared, values: Sequence[Value | None]) -> None:
+        for position, value in enumerate(values):
+            parameter = declared.signature.input_at(position)
+            if value is None or value.constant is None or parameter is None or parameter.kind != "constant":
+                continue
+            if value.constant.size > self.limits.setup_elements:
+                text = f"input {parameter.name!r} has {value.constant.size} elements"
+                raise LimitError(Problem("TW2033", f"{text}, limit {self.limits.setup_elements}"))
 
     def _compiled_attributes(
         self, declared: Declared, schema: Schema | None, attributes: Mapping[str, Any]

@@ -23,6 +23,8 @@ class Limits:
     nodes: int = 200_000
     # Inputs of one node, or outputs: an expression over them nests as deeply, and TVM follows it on the stack.
     node_arity: int = 1024
+    # Elements of an input that decides a shape (axes, pads, a shape): an expression may have as many dimensions.
+    setup_elements: int = 1024
     initializers: int = 100_000
     name_bytes: int = 1024
     subgraph_depth: int = 16

@@ -323,6 +323,27 @@ def constant_of_huge_shape() -> onnx.ModelProto:
     return model(nodes, {"x": [2]}, ["y"], {"shape": np.array([1 << 30, 1 << 30])})
 
 
+@case(LimitError, "TW2033", "ConstantOfShape node 'c'", "1048576 elements, limit 1024")
+def shape_of_a_million_dims() -> onnx.ModelProto:
+    return model([node("ConstantOfShape", "s", "y", name="c")], {}, ["y"], {"s": np.zeros(1 << 20, np.int64)})
+
+
+@case(LimitError, "TW2033", "Sum node 's'", "5000 inputs", "limit 1024")
+def node_with_thousands_of_inputs() -> onnx.ModelProto:
+    """A sum of as many terms would be an expression as deep, and end in the visitor's stack."""
+    return model([node("Sum", " ".join(["x"] * 5000), "y", name="s")], {"x": [2]}, ["y"])
+
+
+@case(InvalidError, "TW2032", "Split node 's'", "no 2 equal parts")
+def split_into_unequal_parts() -> onnx.ModelProto:
+    return model([node("Split", "x", "y z", name="s")], {"x": [3]}, ["y"], opset=13)
+
+
+@case(UnsupportedError, "TW2031", "Cast node 'c'", "int4 results")
+def cast_to_four_bits() -> onnx.ModelProto:
+    return model([node("Cast", "x", "y", name="c", to=TensorProto.INT4)], {"x": [3]}, ["y"], opset=21)
+
+
 # Tensors
 
 
@@ -405,9 +426,10 @@ def name_that_is_not_text() -> bytes:
     return data.replace(b"@@@@", b"\xff\xfe\x80\x81")
 
 
-@case(LimitError, "TW2005", "more fields", "limit of 4000000")
-def millions_of_empty_messages() -> bytes:
-    return b"\x08\x0a" + _field(7, b"\x72\x00" * 5_000_000)
+@case(LimitError, "TW2005", "more fields", "limit of 300000", limits=Limits(fields=300_000))
+def empty_messages() -> bytes:
+    """Two bytes each in the file, and hundreds in memory."""
+    return b"\x08\x0a" + _field(7, b"\x72\x00" * 500_000)
 
 
 @case(LimitError, "TW2005", "more nodes", "limit of 200000")

@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
+from tvm import te
 
 from compiler.errors import InvalidError, LimitError, TilewrightError, UnsupportedError, UsageError
 from compiler.frontend import Limits, Port, import_model, load_model, setup_inputs
+from compiler.operators import Graph, Value
 from tests.frontend.cpu import check, run
 from tests.frontend.models import model, node
 
@@ -224,3 +226,53 @@ def test_limits_are_the_callers() -> None:
         import_model(relu([2]), limits=Limits(nodes=0))
     with pytest.raises((LimitError, InvalidError), match="rank 3"):
         import_model(relu([1, 1, 1]), limits=Limits(rank=2))
+
+
+# Operators that fail
+
+
+def test_whatever_an_operator_raises_is_an_error_of_its_node() -> None:
+    """A user's operator and a user's composition; neither may bring the compiler down."""
+    from compiler.operators import composition, operator, registry
+
+    def refusing(x: te.Tensor) -> te.Tensor:
+        raise KeyError("no such thing")
+
+    def greedy(graph: Graph, x: Value) -> Value:
+        raise MemoryError
+
+    operator("test.frontend::Refusing", schedule="elementwise")(refusing)
+    composition("test.frontend::Greedy")(greedy)
+    try:
+        for name, error in (("Refusing", UnsupportedError), ("Greedy", LimitError)):
+            nodes = [node(name, "x", "y", domain="test.frontend", name="mine")]
+            network = model(nodes, {"x": [2]}, ["y"], domains=["test.frontend"])
+            with pytest.raises(error, match=f"{name} node 'mine'"):
+                import_model(network.SerializeToString())
+    finally:
+        for name in ("Refusing", "Greedy"):
+            del registry._DECLARED["test.frontend", name]
+
+
+def test_a_composition_sees_what_is_known() -> None:
+    """Constants inside are computed at import, and calls say which node they are of."""
+    from compiler.operators import composition, registry
+
+    def scaled(graph: Graph, x: Value, factor: Value) -> Value:
+        assert factor.constant is not None
+        doubled = graph.call("Add", factor, factor)
+        assert doubled.constant is not None
+        return graph.call("Relu", graph.call("Mul", x, doubled))
+
+    composition("test.frontend::Scaled")(scaled)
+    try:
+        nodes = [node("Scaled", "x factor", "y", domain="test.frontend", name="mine")]
+        network = model(
+            nodes, {"x": [3]}, ["y"], {"factor": np.array([1, 2, 3], np.float32)}, domains=["test.frontend"]
+        )
+        imported = import_model(network.SerializeToString())
+    finally:
+        del registry._DECLARED["test.frontend", "Scaled"]
+    assert list(imported.nodes.values()) == [("mine",), ("mine",)]
+    x = np.array([1, -1, 2], np.float32)
+    assert run(imported, {"x": x})[0].tolist() == [2, 0, 12]
