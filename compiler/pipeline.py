@@ -48,6 +48,7 @@ def kernel_passes() -> tuple[Any, ...]:
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
         SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
         PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
+        LoopShift(),  # loops count from zero: what follows need not look where they begin
         LoopFission(),  # each store is on its own, so that a guard of one does not split the loops of others
         IfPromotion(),  # guards leave the loops that do not decide them: fewer loops are left to partition
         LoopSplit(),  # quotients that start anew within a loop become loops, before guards on these are looked at

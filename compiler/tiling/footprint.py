@@ -112,12 +112,12 @@ class _Reach:
         """The largest value of an index. What a variable adds linearly is taken out, for the rest to simplify."""
         last = 0
         for variable in _variables(index):
+            if variable not in self._ranges:
+                continue
             linear = sym.detect_linear_equation(index, [variable])
             if not linear or not isinstance(linear[0], tirx.IntImm):
                 continue
-            low, high = self._ranges.get(variable, (None, None))
-            if low is None:
-                continue
+            low, high = self._ranges[variable]
             factor = int(linear[0])
             last += factor * (high if factor > 0 else low)
             index = linear[1]

@@ -1,6 +1,6 @@
 """BoundMarkedNests: guards of marked nests become bounds."""
 
-# ruff: noqa: B007 - kernels in TVMScript are data, not control flow
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SizeCubeBuffers: fractal buffers say how many bytes they take."""
 
-# ruff: noqa: B007 - kernels in TVMScript are data, not control flow
+
 
 from __future__ import annotations
 

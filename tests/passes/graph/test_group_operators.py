@@ -1,0 +1,114 @@
+"""GroupOperators: which operators share a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from compiler import graph
+from compiler.frontend import import_model
+from compiler.target import load_chip
+from passes.graph.group_operators import GroupOperators
+
+CHIP = load_chip("tw1")
+
+
+def groups(nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], **options: Any) -> list[list[str]]:
+    """The operators of each group of a model, in the order of the kernels; a view stands in brackets."""
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            [helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    module = import_model(model.SerializeToString()).module
+    grouped = GroupOperators(**options).run(module, CHIP)
+    found = []
+    for call in graph.read(grouped["main"]).calls:
+        callee = grouped[call.callee]
+        if graph.attribute(callee, "tw.group") is None:
+            found.append([f"[{graph.attribute(callee, 'tw.operator')}]"])
+            continue
+        members = graph.read(callee).calls
+        found.append([str(graph.attribute(grouped[member.callee], "tw.operator")) for member in members])
+    return found
+
+
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), [output], name=output, **attributes)
+
+
+def test_elementwise_operators_follow_a_product() -> None:
+    nodes = [node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Relu", "c", "y")]
+    shapes = {"x": (4, 8), "w": (8, 6), "b": (6,)}
+    assert groups(nodes, shapes, ["y"]) == [["MatMul", "Add", "Relu"]]
+
+
+def test_what_two_operators_read_ends_a_group() -> None:
+    nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "b"), node("Tanh", "a", "c"), node("Add", "b c", "y")]
+    assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["Relu"], ["Sigmoid"], ["Tanh", "Add"]]
+
+
+def test_a_result_of_the_model_leaves_the_chip() -> None:
+    nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "y")]
+    assert groups(nodes, {"x": (4, 8)}, ["a", "y"]) == [["Relu"], ["Sigmoid"]]
+
+
+def test_a_reduction_takes_what_comes_before_it_along() -> None:
+    nodes = [node("Exp", "x", "a"), node("ReduceMax", "a", "b", axes=[1]), node("Sqrt", "b", "y")]
+    assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["Exp", "ReduceMax", "Sqrt"]]
+
+
+def test_a_broadcast_begins_a_new_group() -> None:
+    nodes = [node("ReduceMax", "x", "a", axes=[1]), node("Sub", "x a", "y")]
+    assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["ReduceMax"], ["Sub"]]
+
+
+def test_attention_is_one_kernel() -> None:
+    nodes = [
+        node("MatMul", "q k", "s"),
+        node("Mul", "s half", "t"),
+        node("Softmax", "t", "p", axis=-1),
+        node("MatMul", "p v", "y"),
+    ]
+    shapes = {"q": (2, 16, 8), "k": (2, 8, 12), "v": (2, 12, 8)}
+    assert groups(nodes, shapes, ["y"]) == [["MatMul", "Mul", "Softmax", "MatMul"]]
+
+
+def test_scores_that_somebody_else_reads_are_no_attention() -> None:
+    nodes = [
+        node("MatMul", "q k", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p v", "y"),
+        node("Relu", "p", "z"),
+    ]
+    shapes = {"q": (2, 16, 8), "k": (2, 8, 12), "v": (2, 12, 8)}
+    assert groups(nodes, shapes, ["y", "z"]) == [["MatMul"], ["Softmax"], ["MatMul"], ["Relu"]]
+
+
+def test_a_group_is_bounded() -> None:
+    nodes = [node("Relu", "x", "a0"), *(node("Sigmoid", f"a{k}", f"a{k + 1}") for k in range(5))]
+    assert [len(group) for group in groups(nodes, {"x": (4, 8)}, ["a5"], operators=4)] == [4, 2]
+
+
+def test_views_stay_alone() -> None:
+    nodes = [node("Relu", "x", "a"), node("Flatten", "a", "b"), node("Sigmoid", "b", "y")]
+    assert groups(nodes, {"x": (4, 2, 3)}, ["y"]) == [["Relu"], ["[Flatten]"], ["Sigmoid"]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_call_is_in_one_group_and_after_what_it_reads(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    nodes = [node("Relu", "x", "a0")]
+    for k in range(1, 20):
+        first, second = rng.integers(0, k, 2)
+        nodes.append(node(str(rng.choice(["Add", "Mul", "Sub"])), f"a{first} a{second}", f"a{k}"))
+    found = groups(nodes, {"x": (3, 5)}, ["a19", "a18"])
+    assert 1 <= len(found) <= 20
