@@ -7,25 +7,19 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from compiler.operators import refusals
-from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store, when
 from compiler.operators.registry import operator
-from compiler.operators.signature import Constant
 
 
-@operator("TopK", schedule="library")
-def top_k(x: te.Tensor, k: Constant, *, axis: int = -1, largest: bool = True, sorted: bool = True) -> tirx.PrimFunc:
-    """The ``k`` largest (or smallest) along ``axis`` in order, and their indices; of equal ones the first comes first.
+@operator("tilewright::TopKByLoops", schedule="library")
+def top_k_by_loops(x: te.Tensor, *, k: int, axis: int, largest: bool = True) -> tirx.PrimFunc:
+    """As TopK, for rows too long to compare every two elements.
 
     A few are kept in a list, in which each element that belongs there is inserted. More come out of a merge sort.
     """
     shape = shape_of(x)
-    axis = existing_axis(axis, len(shape))
-    extent, count = shape[axis], int(k.item())
-    if not 0 < count <= extent:
-        raise refusals.wrong_value(f"must be 1 to {extent}, the extent of axis {axis}", "k", count)
+    extent, count = shape[axis], k
     rows = _Rows(shape, axis, count, largest)
     # An insertion walks the list: with more than this, its worst case is slower than merging.
     few = count <= 2 * extent.bit_length()

@@ -43,8 +43,8 @@ REGIONS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
 }
 LOOPS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
-    "topk": ("TopK", [X, ints(3)], {}),
-    "sort": ("TopK", [X, ints(10)], {}),
+    "insert": ("tilewright::TopKByLoops", [X], {"k": 3, "axis": 2}),
+    "merge": ("tilewright::TopKByLoops", [X], {"k": 10, "axis": 2}),
     "cumsum": ("CumSum", [X, ints(1)], {}),
     "scatter": ("ScatterND", [X, TensorType((2, 1), "int32"), TensorType((2, 6, 10), "float32")], {}),
     "nms": ("NonMaxSuppression", [TensorType((1, 5, 4), "float32"), TensorType((1, 2, 5), "float32"), ints(3)], {}),

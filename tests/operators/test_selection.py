@@ -14,6 +14,7 @@ from tests.operators.oracle import onnxruntime_node
 RNG = np.random.default_rng(5)
 
 
+@pytest.mark.parametrize("by_loops", [False, True])
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(
     ("shape", "axis", "k"),
@@ -27,11 +28,14 @@ RNG = np.random.default_rng(5)
         ((1,), 0, 1),
     ],
 )
-def test_top_k(shape: tuple[int, ...], axis: int, k: int, largest: int) -> None:
+def test_top_k(shape: tuple[int, ...], axis: int, k: int, largest: int, by_loops: bool) -> None:
     x = RNG.integers(-9, 9, shape).astype(np.float32)  # with many that are equal
     count = np.array([k], np.int64)
     expected = onnxruntime_node("TopK", [x, count], outputs=2, axis=axis, largest=largest)
-    got = evaluate("TopK", x, count, constants=[1], axis=axis, largest=largest)
+    if by_loops:
+        got = evaluate("tilewright::TopKByLoops", x, k=k, axis=axis % x.ndim, largest=largest)
+    else:
+        got = evaluate("TopK", x, count, constants=[1], axis=axis, largest=largest)
     for mine, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -43,6 +47,13 @@ def test_top_k_of_element_types(dtype: str, k: int) -> None:
     values, indices = evaluate("TopK", x, np.array([k]), constants=[1])
     assert values.dtype == x.dtype
     np.testing.assert_array_equal(values, np.sort(x)[::-1][:k])
+    np.testing.assert_array_equal(x[indices], values)
+
+
+def test_top_k_of_a_long_row() -> None:
+    x = RNG.permutation(5000).astype(np.float32)
+    values, indices = evaluate("TopK", x, np.array([4]), constants=[1])
+    assert values.tolist() == [4999, 4998, 4997, 4996]
     np.testing.assert_array_equal(x[indices], values)
 
 
