@@ -6,6 +6,8 @@ Extents are formed before an instruction's legality is known, so they hold for a
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -67,8 +69,28 @@ def source_offset(args: Args) -> int:
 
 def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     """The touched box -> L0A: m rows from m_start and k columns from k_start of the im2col matrix."""
+    at, outside = _picked(args.dtype, *_geometry_of(args))
+    blocks = layout.elements(layout.fractal_rows(source)[at], source.dtype)
+    if outside is not None:
+        blocks[outside] = 0
+    return layout.nz_to_l0a(blocks, args.k)
+
+
+_GEOMETRY = (
+    "k_start", "k", "m_start", "m", "h", "w", "kh", "kw", "stride_h", "stride_w", "dilation_h", "dilation_w",
+    "pad_top", "pad_bottom", "pad_left", "pad_right",
+)  # fmt: skip
+_geometry_of = attrgetter(*_GEOMETRY)
+_Index = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@lru_cache(maxsize=1024)  # a layer's tiles, and all runs, pick alike; what fits L0A makes at most 32 KiB of indices
+def _picked(dtype: str, *geometry: int) -> tuple[_Index, np.ndarray | None]:
+    """(Channel block, row and column) in the touched box of each fractal row, and where they are padding, if any."""
+    args = Args(dtype=dtype, **dict(zip(_GEOMETRY, geometry, strict=True)))
     box, (_, wo) = touched(args), output_shape(args)
-    block = args.k_start // source.shape[-1] + np.arange(ceil_div(args.k, source.shape[-1]))[:, None]
+    c0 = args.dtype_of("@dtype").fractal_k
+    block = args.k_start // c0 + np.arange(ceil_div(args.k, c0))[:, None]
     position = args.m_start + np.arange(args.m)
     c1, in_window = np.divmod(block, args.kh * args.kw)
     kernel_row, kernel_col = np.divmod(in_window, args.kw)
@@ -77,7 +99,4 @@ def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     col = out_col * args.stride_w + kernel_col * args.dilation_w - args.pad_left
     outside = (row < 0) | (row >= args.h) | (col < 0) | (col >= args.w)
     row, col = np.clip(row - box.row, 0, box.row_count - 1), np.clip(col, 0, args.w - 1)
-    rows = layout.fractal_rows(source)[c1 - box.c1, row, col]
-    blocks = layout.elements(rows, source.dtype)
-    blocks[outside] = 0
-    return layout.nz_to_l0a(blocks, args.k)
+    return (c1 - box.c1, row, col), outside if outside.any() else None
