@@ -10,6 +10,7 @@ from tvm import te, tirx
 from compiler.operators import refusals
 from compiler.operators.broadcast import (
     FLOATS,
+    SIGNED,
     broadcast_shape,
     element_dtype,
     in_float32,
@@ -35,7 +36,7 @@ def _mish(value: Any) -> Any:
     return value * tirx.tanh(softplus(value))
 
 
-declare("Relu", lambda value: tirx.max(value, _zero(value)), (*FLOATS, "int8", "int16", "int32"))
+declare("Relu", lambda value: tirx.max(value, _zero(value)), (*FLOATS, *SIGNED))
 declare("Sigmoid", tirx.sigmoid)
 declare("Softplus", lambda value: in_float32(softplus, value))
 declare("Softsign", lambda value: value / (tirx.const(1, element_dtype(value)) + tirx.abs(value)))

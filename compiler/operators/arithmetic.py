@@ -12,11 +12,13 @@ from tvm import te, tirx
 from compiler.operators import refusals
 from compiler.operators.broadcast import (
     FLOATS,
+    NUMBERS,
     broadcast_shape,
     element_dtype,
     in_float32,
     literal,
     read,
+    require_dtype,
     result_dtype,
     shape_of,
 )
@@ -37,32 +39,38 @@ def same_dtype(x: Any, y: Any) -> str:
     return result_dtype(x)
 
 
+def number_dtype(x: Any, y: Any) -> str:
+    """The element type of both, which calculate."""
+    require_dtype(NUMBERS, x=x, y=y)
+    return same_dtype(x, y)
+
+
 def is_float(tensor: Any) -> bool:
     return result_dtype(tensor) in FLOATS
 
 
 @operator("Add", schedule="elementwise")
 def add(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
-    same_dtype(x, y)
+    number_dtype(x, y)
     return pairwise("add", x, y, lambda a, b: a + b)
 
 
 @operator("Sub", schedule="elementwise")
 def sub(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
-    same_dtype(x, y)
+    number_dtype(x, y)
     return pairwise("sub", x, y, lambda a, b: a - b)
 
 
 @operator("Mul", schedule="elementwise")
 def mul(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
-    same_dtype(x, y)
+    number_dtype(x, y)
     return pairwise("mul", x, y, lambda a, b: a * b)
 
 
 @operator("Div", schedule="elementwise")
 def div(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
     """Integers truncate towards zero."""
-    if same_dtype(x, y) in FLOATS:
+    if number_dtype(x, y) in FLOATS:
         return pairwise("div", x, y, lambda a, b: a / b)
     return pairwise("div", x, y, tirx.truncdiv)
 
@@ -70,7 +78,7 @@ def div(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
 @operator("Mod", schedule="elementwise")
 def mod(x: te.Tensor | Constant, y: te.Tensor | Constant, *, fmod: bool = False) -> te.Tensor:
     """The remainder has the sign of the divisor, with ``fmod`` that of the dividend."""
-    if same_dtype(x, y) not in FLOATS:
+    if number_dtype(x, y) not in FLOATS:
         return pairwise("mod", x, y, tirx.truncmod if fmod else tirx.floormod)
     return pairwise("mod", x, y, tirx.fmod if fmod else _floored_mod)
 
@@ -93,6 +101,7 @@ _POWERS: dict[float, Callable[[Any], Any]] = {
 @operator("Pow", schedule="elementwise")
 def power(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
     """The result is of the type of x. A power of integers is rounded from float32."""
+    require_dtype(NUMBERS, x=x, y=y)
     dtype = result_dtype(x)
     if isinstance(y, np.ndarray):
         exponent = float(y.reshape(-1)[0])
@@ -116,8 +125,8 @@ def _integer_power(a: Any, b: Any) -> Any:
 
 def combined(name: str, tensors: tuple[te.Tensor, ...], combine: Callable[[list[Any]], Any]) -> te.Tensor:
     """``combine`` of all the elements at each position."""
-    for tensor in tensors[1:]:
-        same_dtype(tensors[0], tensor)
+    for tensor in tensors:
+        number_dtype(tensors[0], tensor)
     shape = broadcast_shape(**{f"x{position}": tensor for position, tensor in enumerate(tensors)})
     return te.compute(shape, lambda *i: combine([read(tensor, i) for tensor in tensors]), name)
 
@@ -148,6 +157,7 @@ def mean(*x: te.Tensor | Constant) -> te.Tensor:
 @operator("Clip", schedule="elementwise")
 def clip(x: te.Tensor, min: te.Tensor | Constant | None = None, max: te.Tensor | Constant | None = None) -> te.Tensor:
     """A limit left out does not limit; a lower limit above the upper one gives the upper."""
+    require_dtype(NUMBERS, x=x)
     dtype = result_dtype(x)
 
     def clipped(*i: Any) -> Any:

@@ -12,6 +12,9 @@ from tvm import te, tirx
 from compiler.operators import refusals
 
 FLOATS = ("float32", "float16", "bfloat16")
+SIGNED = ("int8", "int16", "int32")
+INTEGERS = (*SIGNED, "uint8", "uint16", "uint32")
+NUMBERS = (*FLOATS, *INTEGERS)
 _NARROWER = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
@@ -42,6 +45,13 @@ def result_dtype(tensor: Any) -> str:
     """The element type on the machine, which has no 64-bit data."""
     dtype = dtype_of(tensor)
     return _NARROWER.get(dtype, dtype)
+
+
+def require_dtype(dtypes: Sequence[str], **tensors: Any) -> None:
+    """Refuses tensors whose elements are of another type than ``dtypes``."""
+    if any(result_dtype(tensor) not in dtypes for tensor in tensors.values()):
+        names = " and ".join(tensors)
+        raise refusals.wrong_dtype(f"{names} must be of {', '.join(dtypes)}", **tensors)
 
 
 def literal(value: Any, dtype: str) -> Any:
@@ -85,5 +95,6 @@ def normalised_axis(axis: int, rank: int) -> int:
 
 
 def normalised_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Sorted, each once."""
-    return tuple(sorted({normalised_axis(int(axis), rank) for axis in axes}))
+    """Sorted, each once. A scalar has none, though ONNX lets it be asked for axis 0."""
+    checked = {normalised_axis(int(axis), rank) for axis in axes}
+    return tuple(sorted(checked)) if rank else ()

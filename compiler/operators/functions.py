@@ -7,8 +7,16 @@ from typing import Any
 
 from tvm import te, tirx
 
-from compiler.operators import refusals
-from compiler.operators.broadcast import FLOATS, element_dtype, result_dtype, shape_of
+from compiler.operators.broadcast import (
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    SIGNED,
+    element_dtype,
+    require_dtype,
+    result_dtype,
+    shape_of,
+)
 from compiler.operators.registry import operator
 
 
@@ -21,8 +29,7 @@ def declare(onnx_name: str, function: Callable[[Any], Any], dtypes: Sequence[str
     """An operator without attributes that is ``function`` of every element; only of ``dtypes``."""
 
     def of_tensor(x: te.Tensor) -> te.Tensor:
-        if result_dtype(x) not in dtypes:
-            raise refusals.wrong_dtype(f"x must be of {', '.join(dtypes)}", x=x)
+        require_dtype(dtypes, x=x)
         return each(onnx_name.lower(), x, function)
 
     operator(onnx_name, schedule="elementwise")(of_tensor)
@@ -65,14 +72,12 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "IsNaN": lambda value: tirx.isnan(value.astype("float32")),
 }
 
-_SIGNED = ("int8", "int16", "int32")
-_INTEGERS = (*_SIGNED, "uint8", "uint16", "uint32")
 _BEYOND_FLOATS: dict[str, tuple[str, ...]] = {
-    "Neg": (*FLOATS, *_SIGNED),
-    "Abs": (*FLOATS, *_INTEGERS),
-    "Sign": (*FLOATS, *_INTEGERS),
+    "Neg": (*FLOATS, *SIGNED),
+    "Abs": NUMBERS,
+    "Sign": NUMBERS,
     "Not": ("bool",),
-    "BitwiseNot": _INTEGERS,
+    "BitwiseNot": INTEGERS,
 }
 
 for _name, _function in _FUNCTIONS.items():
@@ -81,6 +86,7 @@ for _name, _function in _FUNCTIONS.items():
 
 @operator("IsInf", schedule="elementwise")
 def is_infinite(x: te.Tensor, *, detect_negative: bool = True, detect_positive: bool = True) -> te.Tensor:
+    require_dtype(FLOATS, x=x)
     dtype = result_dtype(x)
     positive, negative = tirx.const(float("inf"), dtype), tirx.const(float("-inf"), dtype)
     tests: list[Callable[[Any], Any]] = []

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import literal, result_dtype, shape_of
+from compiler.operators.broadcast import NUMBERS, literal, require_dtype, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import MAX, MIN, SUM, lowest, lp_norm
 from compiler.operators.registry import composition, operator
@@ -24,6 +24,7 @@ def _windows(
     auto_pad: str,
     ceil_mode: bool,
 ) -> Windows:
+    require_dtype(NUMBERS, x=x)
     if len(shape_of(x)) < 3:
         raise refusals.wrong_shape("x must be [batch, channels, ...]", x=x)
     return Windows.of(shape_of(x)[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)

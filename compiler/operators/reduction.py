@@ -14,10 +14,11 @@ from compiler.operators import refusals
 from compiler.operators.arithmetic import raised
 from compiler.operators.broadcast import (
     FLOATS,
+    NUMBERS,
     element_dtype,
     literal,
     normalised_axes,
-    normalised_axis,
+    require_dtype,
     result_dtype,
     shape_of,
 )
@@ -126,6 +127,7 @@ class Reduction:
     is_mean: bool = False
 
     def of(self, name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+        require_dtype((*NUMBERS, "bool") if self.is_extreme else NUMBERS, x=x)
         rows = Rows.of(x, axes)
         dtype = result_dtype(x)
         inner = sum_dtype(dtype)
@@ -235,6 +237,7 @@ def reduce_log_sum_exp(
     x: te.Tensor, axes: Constant | None = None, *, keepdims: bool = True, noop_with_empty_axes: bool = False
 ) -> te.Tensor:
     """Exponents are taken relative to the row's maximum, where that is finite."""
+    require_dtype(NUMBERS, x=x)
     rows = Rows.of(x, reduced_axes(x, axes, noop_with_empty_axes))
     largest = rows.reduce("row_max", MAX, "float32", lambda i: x[i].astype("float32"))
     finite = te.compute(
@@ -253,7 +256,8 @@ def reduce_log_sum_exp(
 
 def _declare_arg(onnx_name: str, extreme: Combine) -> None:
     def argument(x: te.Tensor, *, axis: int = 0, keepdims: bool = True, select_last_index: bool = False) -> te.Tensor:
-        rows = Rows.of(x, [normalised_axis(axis, len(shape_of(x)))])
+        require_dtype(NUMBERS, x=x)
+        rows = Rows.of(x, [axis])
         return extreme_position(rows, x, extreme, select_last_index, keepdims)
 
     operator(onnx_name, schedule="softmax")(argument)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
-from compiler.operators.broadcast import literal, normalised_axis, result_dtype, shape_of
+from compiler.operators.broadcast import FLOATS, literal, normalised_axis, require_dtype, result_dtype, shape_of
 from compiler.operators.reduction import MAX, SUM, Rows, extreme_position
 from compiler.operators.registry import operator
 
@@ -15,6 +15,7 @@ _ONE_AXIS_SINCE = 13
 
 
 def softmax_rows(x: te.Tensor, axis: int | None, opset: int) -> Rows:
+    require_dtype(FLOATS, x=x)
     rank = len(shape_of(x))
     if opset >= _ONE_AXIS_SINCE:
         return Rows.of(x, [normalised_axis(-1 if axis is None else axis, rank)])

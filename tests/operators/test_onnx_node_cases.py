@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -15,8 +16,19 @@ from tests.operators.evaluate import Known, demoted, run
 
 pytestmark = pytest.mark.slow
 
-# Substrings of cases' names, and why they cannot pass.
-EXPECTED_FAILURES: dict[str, str] = {}
+# Patterns of cases' names, and why they cannot pass.
+EXPECTED_FAILURES: dict[str, str] = {
+    "test_bernoulli*": "a program gives the same output for the same input every time",
+    "test_bitcast_*64*": "the machine has no 64-bit data",
+    "test_compress_*": "the shape of the output depends on the data",
+    "test_nonzero_*": "the shape of the output depends on the data",
+    "test_unique_*": "the shape of the output depends on the data",
+    "test_nonmaxsuppression_identical_boxes": "whoever runs the program cuts the rows behind the count",
+    "test_nonmaxsuppression_suppress_by_IOU_and_scores": "whoever runs the program cuts the rows behind the count",
+    "test_training_dropout": "training",
+    "test_training_dropout_mask": "training",
+    "test_training_dropout_default*": "training",
+}
 _MACHINE_DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")
 
 
@@ -54,6 +66,8 @@ def check(name: str) -> None:
         is_constant = parameter is not None and parameter.kind == "constant"
         values.append(Known(_given(by_name[input_name], is_constant), is_constant) if input_name else None)
     attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
+    if node.op_type == "Split" and "split" not in attributes and len(node.input) == 1:
+        attributes["num_outputs"] = len(node.output)  # as the importer says it, before opset 18
     results = run(declared, values, attributes, opset, len(node.output))
     wanted = [output for output, output_name in enumerate(node.output) if output_name]
     assert len(wanted) == len(expected)
@@ -93,7 +107,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_node_case(case_name: str, request: pytest.FixtureRequest) -> None:
-    for part, reason in EXPECTED_FAILURES.items():
-        if part in case_name:
+    for pattern, reason in EXPECTED_FAILURES.items():
+        if fnmatchcase(case_name, pattern):
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     check(case_name)

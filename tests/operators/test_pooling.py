@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from compiler.errors import InvalidError
-from compiler.operators.windows import Windows
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import floats, integers, onnxruntime_node
 
@@ -85,9 +84,3 @@ def test_averages_of_float16_are_summed_in_float32() -> None:
 def test_windows_that_cannot_be_are_refused(attributes: dict[str, Any], rule: str) -> None:
     with pytest.raises(InvalidError, match=rule):
         evaluate("MaxPool", floats(0, 1, 1, 5, 5), **attributes)
-
-
-def test_an_axis_without_padding_needs_no_condition() -> None:
-    windows = Windows.of((8, 9), (3, 3), (1, 2), (1, 0, 1, 0), None)
-    assert len(windows.inside([0, 0])) == 2
-    assert windows.outputs == (8, 4)
