@@ -128,6 +128,8 @@ class Importer:
                     return [UNKNOWN] * len(node.output)
                 results = list(self._results(node, scope, inputs))
         except LimitError as error:
+            if all(problem.place for problem in error.problems):
+                raise  # a node inside this one has put its name to it
             raise LimitError(self._placed(node, error)) from error
         except TilewrightError as error:
             self._problems.setdefault(type(error), []).extend(self._placed(node, error))

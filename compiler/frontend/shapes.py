@@ -97,4 +97,4 @@ def _resolve(info: onnx.ValueInfoProto, given: Sequence[int] | None, dims: Mappi
 
 
 def _spelled(dim: onnx.TensorShapeProto.Dimension) -> str:
-    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+    return str(dim.dim_value) if dim.HasField("dim_value") else "?"

@@ -301,7 +301,7 @@ def high_rank() -> onnx.ModelProto:
     return model([node("Relu", "x", "y")], {"x": [1] * 65}, ["y"])
 
 
-@case(UsageError, "TW2040", "input 'x': dimension 0 ('batch') is not known", "--dim batch=", "--shape x=batchx3")
+@case(UsageError, "TW2040", "input 'x': dimension 0 ('batch') is not known", "--dim batch=", "--shape x=?x3")
 def symbolic_dim() -> onnx.ModelProto:
     return model([node("Relu", "x", "y")], {"x": ["batch", 3]}, ["y"])
 
