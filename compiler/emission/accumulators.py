@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
-from compiler.emission.splitting import SCOPE, ChainLoop
+from compiler.emission.temporaries import SCOPE, ChainLoop
 from compiler.isa.dtypes import DTYPES
 from compiler.tir.conditions import variables_of
 from compiler.tir.rewriter import fresh

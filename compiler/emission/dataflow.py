@@ -96,3 +96,13 @@ def term_of_operation(expr: Any, loop_vars: frozenset[Any]) -> Term | None:
     """The root operation of an expression without data as a term; its operands stay leaves."""
     found = term_of(expr, loop_vars, lambda load: load, whole=False)
     return found if found.op not in LEAVES else None
+
+
+def leaves(term: Term) -> list[Term]:
+    """The leaves of a term; what a choice looks at counts as one, called ``condition``."""
+    if term.op == "choice":
+        own = [Term("condition", "bool", value=term.value)]
+        return own + [leaf for arg in term.args for leaf in leaves(arg)]
+    if not term.args:
+        return [term]
+    return [leaf for arg in term.args for leaf in leaves(arg)]

@@ -18,54 +18,19 @@ from tvm.sym import detect_linear_equation
 
 from compiler.emission.candidates import Candidate, recognise
 from compiler.emission.cover import Cover, Step
-from compiler.emission.dataflow import as_data
+from compiler.emission.dataflow import as_data, leaves
 from compiler.emission.expressions import expression
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Loop, Nest, Surroundings
 from compiler.emission.reductions import FOLDED
 from compiler.emission.scopes import TIR_DTYPE
-from compiler.emission.terms import LEAVES, Term, loads_of, numbered, term_of
-from compiler.isa.dtypes import DTYPES
+from compiler.emission.temporaries import SCOPE, ChainLoop, Temporary
+from compiler.emission.terms import LEAVES, Term, loads_of, numbered, renumbered, term_of
 from compiler.target import Chip
 from compiler.tir.conditions import negated, variables_of
 from compiler.tir.rewriter import fresh, loads
 
-SCOPE = "local.ub"
 _PLAIN = ("load", "const", "scalar")
-
-
-@dataclass(frozen=True, eq=False)
-class ChainLoop:
-    """A loop of the nest being split: ``start`` is where it counts from."""
-
-    var: Any
-    start: Any
-    extent: Any
-    bound: int
-    least: int = 1
-
-    @property
-    def position(self) -> Any:
-        """How many iterations came before this one."""
-        zero = isinstance(self.start, tirx.IntImm) and int(self.start.value) == 0
-        return self.var if zero else self.var - self.start
-
-
-@dataclass(eq=False)
-class Temporary:
-    """A buffer in UB, from its first to its last statement."""
-
-    buffer: Any
-    first: int
-    last: int
-
-    @property
-    def bytes(self) -> int:
-        return prod(int(n) for n in self.buffer.shape) * DTYPES[_isa(self.buffer)].itemsize
-
-
-def _isa(buffer: Any) -> str:
-    return next(isa for isa, name in TIR_DTYPE.items() if name == str(buffer.dtype))
 
 
 @dataclass(eq=False)
@@ -143,7 +108,7 @@ class _Splitter:
         if term.op not in FOLDED or mine not in term.args or self.target.memory != "ub":
             return []
         rest = term.args[1] if term.args[0] == mine else term.args[0]
-        if mine in _leaves(rest):
+        if mine in leaves(rest):
             return []
         step = self.cover.fold_step(term.op, rest, self.target.dtype)
         if step is None or all(self._is_operand(operand) for operand in step.operands):
@@ -212,7 +177,7 @@ class _Splitter:
         """The loops, by position, that a term's value changes with."""
         found: set[int] = set()
         loops = self.split.loops
-        for leaf in _leaves(term):
+        for leaf in leaves(term):
             if leaf.op == "load":
                 coefficients = self.accesses[leaf.value].coefficients
                 found |= {n for n, step in enumerate(coefficients) if step != 0}
@@ -287,7 +252,7 @@ class _Splitter:
 
     def _order(self, term: Term, dependencies: frozenset[int]) -> list[int]:
         """Loops as the largest of what a term reads walks them, so that it is read and written in long runs."""
-        reads = [self.accesses[leaf.value] for leaf in _leaves(term) if leaf.op == "load"]
+        reads = [self.accesses[leaf.value] for leaf in leaves(term) if leaf.op == "load"]
         moved = [[abs(access.coefficients[n] or 0) for n in sorted(dependencies)] for access in reads]
         steps = max(moved, key=lambda one: sum(step > 0 for step in one), default=[])
         if not steps or not all(steps):
@@ -422,7 +387,7 @@ class _Splitter:
         term = term_of(index, self.nest.loop_vars, access_of)
         for one in loads_of(term):
             self.accesses.append(one)
-        term = _renumbered(term, self.accesses)
+        term = renumbered(term, self.accesses)
         step = self.cover.step(term)
         if step is not None:
             self._count(step)
@@ -436,11 +401,11 @@ class _Splitter:
         Nothing that it reads is written in the nest, and either no condition about loops it does not depend on
         guards it, or all it reads is there whatever the loops are.
         """
-        for leaf in _leaves(term):
+        for leaf in leaves(term):
             if leaf.op == "load" and self.accesses[leaf.value].buffer in self.split.written:
                 return False
         dropped = [c for c in self.conditions if not self._decided(c, dependencies)]
-        return not dropped or all(self._in_bounds(leaf) for leaf in _leaves(term) if leaf.op == "load")
+        return not dropped or all(self._in_bounds(leaf) for leaf in leaves(term) if leaf.op == "load")
 
     def _decided(self, condition: Any, dependencies: frozenset[int]) -> bool:
         used = set(variables_of(condition))
@@ -472,21 +437,3 @@ class _Splitter:
 
 def _sequence(statements: list[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-def _leaves(term: Term) -> list[Term]:
-    if term.op == "choice":
-        own = [Term("condition", "bool", value=term.value)]
-        return own + [leaf for arg in term.args for leaf in _leaves(arg)]
-    if not term.args:
-        return [term]
-    return [leaf for arg in term.args for leaf in _leaves(arg)]
-
-
-def _renumbered(term: Term, accesses: list[Access]) -> Term:
-    """A term with its accesses replaced by their numbers in a list that has them."""
-    if term.op == "load":
-        return Term("load", term.dtype, value=next(n for n, a in enumerate(accesses) if a is term.value))
-    if not term.args:
-        return term
-    return Term(term.op, term.dtype, tuple(_renumbered(arg, accesses) for arg in term.args), term.value)

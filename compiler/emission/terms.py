@@ -160,3 +160,12 @@ def numbered(term: Term) -> tuple[Term, list[Any]]:
         return Term(here.op, here.dtype, tuple(renamed(arg) for arg in here.args), here.value)
 
     return renamed(term), accesses
+
+
+def renumbered(term: Term, accesses: list[Any]) -> Term:
+    """A term with its accesses replaced by their numbers in a list that has them."""
+    if term.op == "load":
+        return Term("load", term.dtype, value=next(n for n, a in enumerate(accesses) if a is term.value))
+    if not term.args:
+        return term
+    return Term(term.op, term.dtype, tuple(renumbered(arg, accesses) for arg in term.args), term.value)

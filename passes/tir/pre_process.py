@@ -10,7 +10,8 @@ from tvm import ir, tirx
 
 from compiler.emission.accumulators import accumulator
 from compiler.emission.nest import Surroundings
-from compiler.emission.splitting import ChainLoop, Split
+from compiler.emission.splitting import Split
+from compiler.emission.temporaries import ChainLoop
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, loop_with, sequence, statements, substitute
 from passes.base import Pass
