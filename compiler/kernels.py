@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from tvm.s_tir import ScheduleError
+
 from compiler import pipeline
 from compiler.codegen.kernel import KernelCode, generate
 from compiler.codegen.memory import MemoryOverflow
@@ -25,6 +27,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "convolution": ("convolution",),
     "attention": ("attention",),
     "library": ("plain",),
+    "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }
 VECTOR_TEMPLATES = ("vector", "plain")
 ATTEMPTS = 16
@@ -78,6 +81,9 @@ def _by_template(
             tiled = template(func, chip, attempt)
         except NoFeasibleTile as error:
             roads.append(Road(f"{where}, attempt {attempt + 1}", error.problems[0].message))
+            return None
+        except ScheduleError as error:
+            roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
             return None
         try:
             observer.kernel = name if attempt == 0 else f"{name}.attempt{attempt + 1}"

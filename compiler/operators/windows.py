@@ -114,10 +114,27 @@ class Windows:
         return conditions
 
     def padded(self, tensor: Any, leading: Sequence[Any], positions: Sequence[Any], padding: Any) -> Any:
-        """``tensor[*leading, *positions]``, or ``padding`` outside."""
-        value = tensor[(*leading, *positions)]
-        conditions = self.inside(positions)
-        return tirx.if_then_else(tirx.all(*conditions), value, padding) if conditions else value
+        """``tensor[*leading, *positions]``, or ``padding`` outside: of a padded copy, which windows share."""
+        if not self.inside(positions):
+            return tensor[(*leading, *positions)]
+        around = self._around(tensor, padding)
+        return around[(*leading, *(p + begin for p, begin in zip(positions, self.begins, strict=True)))]
+
+    def _around(self, tensor: Any, padding: Any) -> te.Tensor:
+        """The tensor with as much padding around it as the windows reach."""
+        reached = [
+            (self.outputs[axis] - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            for axis in range(self.rank)
+        ]
+        leading = list(tensor.shape)[: len(tensor.shape) - self.rank]
+
+        def element(*index: Any) -> Any:
+            places = index[len(leading) :]
+            positions = [place - begin for place, begin in zip(places, self.begins, strict=True)]
+            value = tensor[(*index[: len(leading)], *positions)]
+            return tirx.if_then_else(tirx.all(*self.inside(positions)), value, padding)
+
+        return te.compute((*leading, *reached), element, "padded")
 
 
 def same_padding(
