@@ -9,7 +9,7 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import literal, result_dtype, shape_of
+from compiler.operators.broadcast import FLOATS, literal, require_dtype, result_dtype, shape_of
 from compiler.operators.cast import as_dtype, onnx_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import MAX, SUM, Rows
@@ -40,6 +40,7 @@ def attention(
     right_window_size: int = -1,
 ) -> tuple[Any, Any, Any, Any]:
     """Also the keys and values with the past before them, and the stage of the scores that is asked for."""
+    _check_ranks(q, k, v, past_key, past_value)
     is_flat = len(shape_of(q)) == 3
     if is_flat:
         q, k, v = (_by_head(graph, x, n) for x, n in ((q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
@@ -81,6 +82,17 @@ def attention(
     if qk_matmul_output_mode not in stages:
         raise refusals.wrong_value("must be 0, 1, 2 or 3", "qk_matmul_output_mode", qk_matmul_output_mode)
     return result, k, v, stages[qk_matmul_output_mode]
+
+
+def _check_ranks(q: Value, k: Value, v: Value, past_key: Value | None, past_value: Value | None) -> None:
+    require_dtype(FLOATS, q=q, k=k, v=v)
+    ranks = {len(shape_of(tensor)) for tensor in (q, k, v)}
+    if ranks not in ({3}, {4}):
+        raise refusals.wrong_shape("q, k and v must all have three axes, or all four", q=q, k=k, v=v)
+    past = [tensor for tensor in (past_key, past_value) if tensor is not None]
+    if len(past) == 1 or any(len(shape_of(tensor)) != 4 for tensor in past):
+        given = {"past_" + str(n): tensor for n, tensor in enumerate(past)}
+        raise refusals.wrong_shape("past keys and values come together, with four axes each", **given)
 
 
 def _may_mask_rows(bias: Value | None) -> bool:

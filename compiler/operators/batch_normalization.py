@@ -73,5 +73,4 @@ def _running(graph: Graph, before: Value, now: Value, momentum: float) -> Value:
 @operator("tilewright::ChannelAffine", schedule="elementwise")
 def channel_affine(x: te.Tensor, factor: te.Tensor, shift: te.Tensor) -> te.Tensor:
     """``x * factor[channel] + shift[channel]``."""
-    channel = 1 if len(shape_of(x)) > 1 else 0
-    return te.compute(shape_of(x), lambda *i: x[i] * factor[i[channel]] + shift[i[channel]], "channel_affine")
+    return te.compute(shape_of(x), lambda *i: x[i] * factor[i[1]] + shift[i[1]], "channel_affine")

@@ -85,6 +85,8 @@ def _trailing_rows(x: te.Tensor, axis: int, scale: te.Tensor, bias: te.Tensor | 
 
 def require_per_channel(x: Any, **vectors: Any) -> None:
     channels = shape_of(x)[1:2]
+    if not channels:
+        raise refusals.wrong_shape("x must be [batch, channels, ...]", x=x)
     for name, vector in vectors.items():
         if vector is not None and shape_of(vector) != channels:
             raise refusals.wrong_shape(f"{name} must have one element for each channel", x=x, **{name: vector})

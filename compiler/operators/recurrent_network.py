@@ -57,10 +57,11 @@ class Network:
         if direction not in _DIRECTIONS:
             raise refusals.wrong_value(f"must be among {', '.join(_DIRECTIONS)}", "direction", direction)
         directions = _DIRECTIONS[direction]
+        if any(len(shape_of(tensor)) != 3 for tensor in (x, w, r)):
+            raise refusals.wrong_shape("x, w and r must have three axes", x=x, w=w, r=r)
         hidden = shape_of(r)[-1]
         shapes_fit = (
-            len(shape_of(x)) == 3
-            and shape_of(w) == (directions, gates * hidden, shape_of(x)[2])
+            shape_of(w) == (directions, gates * hidden, shape_of(x)[2])
             and shape_of(r) == (directions, gates * hidden, hidden)
             and (b is None or shape_of(b) == (directions, 2 * gates * hidden))
             and hidden_size in (None, 0, hidden)

@@ -28,6 +28,8 @@ def rotary_embedding(
 ) -> Value:
     """x is [batch, heads, sequence, width], or [batch, sequence, heads * width]."""
     given = shape_of(x)
+    if len(given) not in (3, 4):
+        raise refusals.wrong_shape("x must have three or four axes", x=x)
     sequence_axis = 2
     if len(given) == 3:
         if num_heads < 1 or given[2] % num_heads:
@@ -39,12 +41,7 @@ def rotary_embedding(
     width = shape_of(x)[3]
     turned = rotary_embedding_dim or width
     expected = (given[0], shape_of(x)[sequence_axis], turned // 2)
-    if (
-        len(shape_of(x)) != 4
-        or turned > width
-        or turned % 2
-        or not shape_of(cos_cache) == shape_of(sin_cache) == expected
-    ):
+    if turned > width or turned % 2 or not shape_of(cos_cache) == shape_of(sin_cache) == expected:
         raise refusals.wrong_shape(f"the tables must be {list(expected)}", x=x, cos=cos_cache, sin=sin_cache)
     rest = None
     if turned < width:

@@ -84,3 +84,7 @@ def test_heads_that_do_not_fit_are_refused() -> None:
         evaluate("Attention", heads(0, 3, 4), heads(1, 2, 7), heads(2, 2, 7))
     with pytest.raises(InvalidError, match="TW2103"):
         evaluate("Attention", *(floats(n, 2, 3, 8) for n in range(3)))
+    with pytest.raises(InvalidError, match="TW2108"):
+        evaluate("Attention", *(floats(n, 2, 3) for n in range(3)))
+    with pytest.raises(InvalidError, match=r"TW2108.*come together"):
+        evaluate("Attention", *(heads(n, 2, 3) for n in range(3)), None, heads(3, 2, 3))

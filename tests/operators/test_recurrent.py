@@ -115,3 +115,8 @@ def test_float16_stays_close() -> None:
 def test_what_cannot_be_is_refused(attributes: dict[str, Any], rule: str) -> None:
     with pytest.raises(InvalidError, match=rule):
         evaluate("LSTM", *inputs_of("LSTM"), **attributes)
+
+
+def test_tensors_of_the_wrong_rank_are_refused() -> None:
+    with pytest.raises(InvalidError, match=r"TW2108.*must have three axes"):
+        evaluate("GRU", floats(0, 3, 5), floats(1, 1, 6, 5), floats(2, 1, 6, 2))
