@@ -24,7 +24,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
-from compiler.tiling.matmul import SHARES, TRIP_CYCLES, rate
+from compiler.tiling.matmul import NOT_HIDDEN, SHARES, TRIP_CYCLES, rate
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
 N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)
@@ -261,7 +261,7 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
     out = rounds * m * tile.outputs * problem.result_bytes / min(rate(chip, "ub_ddr"), shared)
     vector = 2 * rounds * m * tile.outputs * problem.slave_bytes / chip.vector.bytes_per_cycle
     parts = (rounds * product, load, near, out + vector)
-    return max(parts) + 0.2 * sum(parts) + TRIP_CYCLES * rounds
+    return max(parts) + NOT_HIDDEN * sum(parts) + TRIP_CYCLES * rounds
 
 
 def describe(problem: Problem, tile: Tile) -> str:

@@ -22,7 +22,9 @@ from compiler.tiling.template import NoFeasibleTile, Tiled
 
 # What is left beside one buffer of each kind, so that a second one may be filled while the first is read.
 SHARES = (0.5, 1.0)
-TRIP_CYCLES = 400  # latencies of a tile that nothing hides
+SLACK = 2.0  # of the fewest trips that a grid of cores may take, if it moves less
+TRIP_CYCLES = 700  # latencies of a tile that nothing hides
+NOT_HIDDEN = 0.5  # of all other work, behind the busiest unit
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,10 @@ def candidates(problem: Problem, chip: Chip) -> list[Tile]:
 
 
 def _fits(tile: Tile, problem: Problem, chip: Chip, share: float) -> bool:
-    return all(taken <= chip.memory_bytes(name) * share for name, taken in tile.bytes_of(problem).items())
+    return all(
+        taken <= chip.memory_bytes(name) * (1.0 if name == "l0c" else share)
+        for name, taken in tile.bytes_of(problem).items()
+    )
 
 
 def _sizes(extent: int) -> Iterator[int]:
@@ -141,7 +146,7 @@ def _sizes(extent: int) -> Iterator[int]:
 
 
 def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
-    l0c = chip.memory.l0c_bytes * share
+    l0c = chip.memory.l0c_bytes
     for m in _sizes(problem.m):
         for n in _sizes(problem.n):
             if m * n * 4 > l0c:
@@ -169,26 +174,34 @@ def _spread(problem: Problem, chip: Chip, share: float, m: int, n: int, step: in
     if not fitting:
         return
     steps = ceil_div(all_steps, ceil_div(all_steps, fitting))
-    m_tiles, n_tiles = ceil_div(problem.m, m), ceil_div(problem.n, n)
-    seen = set()
-    for m_cores in range(1, min(m_tiles, chip.cores) + 1):
-        for n_cores in range(1, min(n_tiles, chip.cores // m_cores) + 1):
-            m_trips, n_trips = ceil_div(m_tiles, m_cores), ceil_div(n_tiles, n_cores)
-            batch_trips, left = [], chip.cores // (m_cores * n_cores)
+    for trips in _grids(problem, chip, ceil_div(problem.m, m), ceil_div(problem.n, n)):
+        yield Tile(m, n, step, steps, *trips, "")
+        if steps >= all_steps:
+            if trips[2] > 1 or "b" in problem.batch_of:
+                yield Tile(m, n, step, steps, *trips, "a")
+            if trips[1] > 1 or "a" in problem.batch_of:
+                yield Tile(m, n, step, steps, *trips, "b")
+
+
+def _grids(problem: Problem, chip: Chip, m_tiles: int, n_tiles: int) -> list[tuple[tuple[int, ...], int, int]]:
+    """Trips of a core along batch, m and n, for the grids of cores whose busiest core has nearly the fewest trips."""
+    found: dict[tuple[tuple[int, ...], int, int], int] = {}
+    for m_trips in _trip_counts(m_tiles, chip.cores):
+        left_of_m = chip.cores // ceil_div(m_tiles, m_trips)
+        for n_trips in _trip_counts(n_tiles, left_of_m):
+            batch_trips, left = [], left_of_m // ceil_div(n_tiles, n_trips)
             for extent in problem.batch:
                 trips = ceil_div(extent, min(extent, left))
                 left //= ceil_div(extent, trips)
                 batch_trips.append(trips)
-            key = (m_trips, n_trips, tuple(batch_trips))
-            if key in seen:
-                continue
-            seen.add(key)
-            yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "")
-            if steps >= all_steps:
-                if n_trips > 1 or "b" in problem.batch_of:
-                    yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "a")
-                if m_trips > 1 or "a" in problem.batch_of:
-                    yield Tile(m, n, step, steps, tuple(batch_trips), m_trips, n_trips, "b")
+            found[tuple(batch_trips), m_trips, n_trips] = prod(batch_trips) * m_trips * n_trips
+    fewest = min(found.values())
+    return [trips for trips, count in found.items() if count <= fewest * SLACK]
+
+
+def _trip_counts(tiles: int, cores: int) -> list[int]:
+    """How often a core may come by, for every useful number of cores."""
+    return sorted({ceil_div(tiles, count) for count in range(1, min(tiles, cores) + 1)})
 
 
 def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
@@ -214,7 +227,9 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
     out = result / min(rate(chip, "ub_ddr" if problem.through_ub else "l0c_ddr"), shared)
     vector = rounds * tile.m * tile.n * problem.slave_bytes / chip.vector.bytes_per_cycle
     parts = (rounds * product, load, near, out + vector)
-    return max(parts) + 0.2 * sum(parts) + TRIP_CYCLES * (rounds + ceil_div(steps, tile.steps))
+    # Without room for a second result the cube waits until the first is out.
+    alone = out + vector if m16 * n16 * 8 > chip.memory.l0c_bytes else 0
+    return max(parts) + alone + NOT_HIDDEN * sum(parts) + TRIP_CYCLES * (rounds + ceil_div(steps, tile.steps))
 
 
 def rate(chip: Chip, name: str) -> int:
