@@ -17,9 +17,9 @@ from compiler.target import Chip
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A nest as text, everything it could have become, and the candidate that was chosen."""
+    """A nest, everything it could have become, and the candidate that was chosen."""
 
-    nest: str
+    nest: Nest
     candidates: tuple[Candidate, ...]
     rejections: tuple[Rejection, ...]
     chosen: Candidate
@@ -29,7 +29,7 @@ class Decision:
         others = sorted((c for c in self.candidates if c is not self.chosen), key=lambda c: c.total_cycles)
         ranked = [(">", self.chosen), *((" ", other) for other in others)]
         found = [f"{mark} {c.total_cycles} cycles: {c.instruction} ({c.description})" for mark, c in ranked]
-        return [self.nest, *found, *(f"  no {r.instruction}: {r.reason}" for r in self.rejections)]
+        return [str(self.nest), *found, *(f"  no {r.instruction}: {r.reason}" for r in self.rejections)]
 
 
 def decide(nest: Nest, chip: Chip) -> tuple[Any, Decision]:
@@ -59,4 +59,4 @@ def _decided(nest: Nest, found: Iterable[Candidate | Rejection]) -> tuple[Any, D
     if chosen is None:
         raise NotEmittable.of(str(nest), (f"{r.instruction}: {r.reason}" for r in rejections))
     candidates = tuple(one for one in listed if isinstance(one, Candidate))
-    return chosen.build(), Decision(str(nest), candidates, rejections, chosen)
+    return chosen.build(), Decision(nest, candidates, rejections, chosen)

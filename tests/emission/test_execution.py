@@ -264,7 +264,7 @@ def long_vector_of_bytes() -> Tensors:
     return _each(_a("int8", (150003,)), f=lambda a: a + te.const(1, "int8"))
 
 
-def _data(tensor: Any, rng: np.random.Generator) -> np.ndarray:
+def data(tensor: Any, rng: np.random.Generator) -> np.ndarray:
     shape, dtype = tuple(int(n) for n in tensor.shape), str(tensor.dtype)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -275,7 +275,7 @@ def _data(tensor: Any, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(low, high, shape).astype(dtype)
 
 
-def _on_cpu(func: Any, inputs: list[np.ndarray], out: Any) -> np.ndarray:
+def on_cpu(func: Any, inputs: list[np.ndarray], out: Any) -> np.ndarray:
     compiled = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
     dtype = "bool" if str(out.dtype) == "bool" else str(out.dtype)
     result = tvm.runtime.tensor(np.zeros([int(n) for n in out.shape], dtype))
@@ -289,8 +289,8 @@ def test_same_as_on_the_cpu(name: str, chip_name: str) -> None:
     chip = load_chip(chip_name)
     inputs, out = CASES[name]()
     func = te.create_prim_func([*inputs, out])
-    arrays = [_data(tensor, np.random.default_rng(0)) for tensor in inputs]
-    expected = _on_cpu(func, arrays, out)
+    arrays = [data(tensor, np.random.default_rng(0)) for tensor in inputs]
+    expected = on_cpu(func, arrays, out)
     for step in PASSES:
         func = step.run(func, chip)
     names = tuple(f"t{n}" for n in range(len(arrays) + 1))
