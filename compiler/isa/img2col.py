@@ -70,10 +70,11 @@ def source_offset(args: Args) -> int:
 def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     """The touched box -> L0A: m rows from m_start and k columns from k_start of the im2col matrix."""
     at, outside = _picked(args.dtype, *_geometry_of(args))
-    blocks = layout.elements(layout.fractal_rows(source)[at], source.dtype)
+    rows = layout.elements(layout.fractal_rows(source)[at], source.dtype)
     if outside is not None:
-        blocks[outside] = 0
-    return layout.nz_to_l0a(blocks, args.k)
+        rows[outside] = 0
+    m, blocks, c0 = rows.shape
+    return layout.matrix_to_l0a(rows.reshape(m, blocks * c0)[:, : args.k], c0)
 
 
 _GEOMETRY = (
@@ -86,12 +87,13 @@ _Index = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @lru_cache(maxsize=1024)  # a layer's tiles, and all runs, pick alike; what fits L0A makes at most 32 KiB of indices
 def _picked(dtype: str, *geometry: int) -> tuple[_Index, np.ndarray | None]:
-    """(Channel block, row and column) in the touched box of each fractal row, and where they are padding, if any."""
+    """(Channel block, row and column) in the touched box for each row and column block of the im2col matrix, and which
+    of them are padding, if any."""
     args = Args(dtype=dtype, **dict(zip(_GEOMETRY, geometry, strict=True)))
     box, (_, wo) = touched(args), output_shape(args)
     c0 = args.dtype_of("@dtype").fractal_k
-    block = args.k_start // c0 + np.arange(ceil_div(args.k, c0))[:, None]
-    position = args.m_start + np.arange(args.m)
+    block = args.k_start // c0 + np.arange(ceil_div(args.k, c0))
+    position = args.m_start + np.arange(args.m)[:, None]
     c1, in_window = np.divmod(block, args.kh * args.kw)
     kernel_row, kernel_col = np.divmod(in_window, args.kw)
     out_row, out_col = np.divmod(position, wo)

@@ -14,7 +14,8 @@ class Tape:
     on the same memories with other inputs, the steps refresh the same arrays in the same order.
     """
 
-    MAX_ELEMENTS = 1 << 27  # of the arrays that are kept alive for the next time
+    # Of the arrays that are kept alive for the next time: 2 GiB. ResNet-50 at 224 x 224 has some 2**28.7.
+    MAX_ELEMENTS = 1 << 29
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
