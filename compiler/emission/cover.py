@@ -15,6 +15,7 @@ from compiler.emission.expressions import equivalents
 from compiler.emission.patterns import Match, fold_spellings, match_spelling, matches
 from compiler.emission.terms import Term
 from compiler.isa.model import Float, Int
+from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
 # Terms are costed on at most this many elements, packed: the choice between rows hardly depends on it.
@@ -129,8 +130,6 @@ class Cover:
 
 def row_cycles(mnemonic: str, mods: tuple[str, ...], elements: int, chip: Chip) -> int | str:
     """Cycles of a row on packed operands far from one another."""
-    from compiler.isa.table import by_mnemonic
-
     row = by_mnemonic()[mnemonic]
     scalars = {operand.name for operand in row.operands if isinstance(operand, Float | Int)}
     values = []

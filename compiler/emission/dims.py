@@ -15,6 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm_ffi import structural_walk
 
+from compiler.emission.calls import number
 from compiler.emission.costs import DISPATCH_CYCLES, LOOP_OVERHEAD_CYCLES
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.target import Chip
@@ -54,8 +55,6 @@ class Placement:
 
     def values(self) -> dict[Any, Any]:
         """Every loop of a dimension at its first iteration: where the operands' addresses are."""
-        from compiler.emission.calls import number
-
         return {loop.var: number(0) for loop in self.inner_loops}
 
 

@@ -91,8 +91,6 @@ def equivalents(term: Term) -> Iterator[Term]:
         yield Term("pow", term.dtype, (Term("const", term.dtype, value=10.0), args[0]))
     elif op == "cast":
         yield from _by_way_of(term)
-    elif op == "cbrt":
-        yield from ()
     elif op in ("eq", "max", "min", "lt", "le") and args[0].dtype == "bool":
         yield from _of_truths(term)
     elif op == "not" and term.dtype == "bool" and args[0].op in ("lt", "le") and args[0].args[0].dtype in INTS:
