@@ -1,0 +1,122 @@
+"""From models to programs: buffers, views, groups that are taken apart, host kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from compiler import api, driver
+from compiler.kernels import NoRoadLeft, Road
+from compiler.runtime.model import HostSegment
+from compiler.target import load_chip
+
+
+def model(nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], **weights: np.ndarray) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [helper.make_tensor(name, TensorProto.FLOAT, w.shape, w.reshape(-1).tolist()) for name, w in weights.items()],
+    )
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+
+
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), [output], name=output, **attributes)
+
+
+def run(source: bytes, chip: str = "tiny", **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    return api.compile(source, chip).run(inputs, hazards=True)
+
+
+X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+
+
+def test_a_view_shares_the_buffer_of_what_it_looks_at() -> None:
+    nodes = [node("Relu", "x", "a"), node("Flatten", "a", "b", axis=0), node("Neg", "b", "y")]
+    compilation = driver.compile_model(model(nodes, {"x": (4, 6)}, ["y"]), load_chip("tiny"))
+    assert len(compilation.steps) == 2
+    assert compilation.steps[0].arguments[-1] == compilation.steps[1].arguments[0]
+    assert np.array_equal(run(model(nodes, {"x": (4, 6)}, ["y"]), x=X)["y"], -np.maximum(X, 0).reshape(1, 24))
+
+
+def test_a_view_at_the_end_is_written_in_place() -> None:
+    source = model([node("Relu", "x", "a"), node("Flatten", "a", "y", axis=0)], {"x": (4, 6)}, ["y"])
+    assert len(driver.compile_model(source, load_chip("tiny")).steps) == 1
+    assert np.array_equal(run(source, x=X)["y"], np.maximum(X, 0).reshape(1, 24))
+
+
+@pytest.mark.parametrize("outputs", [["y"], ["y", "z"]])
+def test_a_view_of_an_input_is_copied(outputs: list[str]) -> None:
+    nodes = [node("Flatten", "x", "y", axis=0), node("Flatten", "x", "z", axis=2)]
+    results = run(model(nodes[: len(outputs)], {"x": (4, 6)}, outputs), x=X)
+    assert {name: result.shape for name, result in results.items()} == dict(
+        zip(outputs, [(1, 24), (24, 1)], strict=False)
+    )
+    assert all(np.array_equal(result.reshape(-1), X.reshape(-1)) for result in results.values())
+
+
+def test_a_result_and_a_view_of_it_are_both_given_back() -> None:
+    nodes = [node("Relu", "x", "a"), node("Flatten", "a", "y", axis=0)]
+    results = run(model(nodes, {"x": (4, 6)}, ["a", "y"]), x=X)
+    assert np.array_equal(results["a"], np.maximum(X, 0))
+    assert np.array_equal(results["y"], np.maximum(X, 0).reshape(1, 24))
+
+
+def test_kernels_that_are_alike_are_compiled_once() -> None:
+    nodes = [node("Relu", "x", "a"), node("Sigmoid", "w", "b"), node("Relu", "v", "c")]
+    source = model(nodes, {"x": (4, 6), "w": (4, 6), "v": (4, 6)}, ["a", "b", "c"])
+    steps = driver.compile_model(source, load_chip("tiny")).steps
+    assert steps[0].kernel is steps[2].kernel
+    assert steps[0].kernel is not steps[1].kernel
+
+
+def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_jobs = driver.compile_jobs
+
+    def refuse_groups(jobs: Any, *rest: Any) -> Any:
+        results = compile_jobs(jobs, *rest)
+        return [
+            NoRoadLeft(job.name, [Road("a tile", "too large")]) if "+" in job.name else result
+            for job, result in zip(jobs, results, strict=True)
+        ]
+
+    monkeypatch.setattr(driver, "compile_jobs", refuse_groups)
+    source = model([node("Relu", "x", "a"), node("Neg", "a", "y")], {"x": (4, 6)}, ["y"])
+    compilation = driver.compile_model(source, load_chip("tiny"))
+    assert [step.nodes for step in compilation.steps] == [("a",), ("y",)]
+    assert any("as one kernel" in road.what for road in compilation.roads)
+    assert np.array_equal(run(source, x=X)["y"], -np.maximum(X, 0))
+
+
+def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_jobs = driver.compile_jobs
+
+    def refuse_negation(jobs: Any, *rest: Any) -> Any:
+        results = compile_jobs(jobs, *rest)
+        return [
+            NoRoadLeft(job.name, [Road("emission", "no instruction negates")]) if "b" in job.name.split("+") else r
+            for job, r in zip(jobs, results, strict=True)
+        ]
+
+    monkeypatch.setattr(driver, "compile_jobs", refuse_negation)
+    nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "b"), node("MatMul", "b x", "y")]
+    w = np.eye(6, 4, dtype=np.float32)
+    source = model(nodes, {"x": (4, 6)}, ["y"], w=w)
+    compilation = driver.compile_model(source, load_chip("tiny"))
+    hosts = [segment for segment in compilation.model.segments if isinstance(segment, HostSegment)]
+    assert [host.reason for host in hosts] == ["no instruction negates"]
+    assert len(compilation.model.segments) == 3
+    powers = np.exp(X.astype(np.float64) @ w)
+    np.testing.assert_allclose(run(source, x=X)["y"], powers / powers.sum(1, keepdims=True) @ X, rtol=1e-5, atol=1e-5)
+
+
+def test_without_host_kernels_such_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "compile_jobs", lambda jobs, *rest: [NoRoadLeft(job.name, []) for job in jobs])
+    source = model([node("Relu", "x", "y")], {"x": (4, 6)}, ["y"])
+    with pytest.raises(NoRoadLeft, match="TW2402"):
+        driver.compile_model(source, load_chip("tiny"), driver.Options(host_kernels=False))

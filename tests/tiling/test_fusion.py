@@ -1,0 +1,89 @@
+"""The stages of a group as one kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from onnx import TensorProto, helper
+from tvm import relax, s_tir, te, tirx
+from tvm_ffi import structural_walk
+
+from compiler import graph
+from compiler.frontend import import_model
+from compiler.target import load_chip
+from compiler.tiling.fusion import fuse
+from passes.graph.group_operators import GroupOperators
+
+CHIP = load_chip("tiny")
+
+
+def fused(nodes: list[Any], inputs: dict[str, tuple[int, ...]]) -> Any:
+    """The one kernel of a model whose operators are one group."""
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    grouped = GroupOperators().run(import_model(model.SerializeToString()).module, CHIP)
+    (call,) = graph.read(grouped["main"]).calls
+    return fuse(grouped, grouped[call.callee])
+
+
+def on_cpu(func: Any, *inputs: np.ndarray) -> np.ndarray:
+    out = tvm.runtime.empty([int(n) for n in func.params[-1].shape], "float32")
+    executable = tvm.compile(func.with_attr("global_symbol", "main"), target="llvm")
+    executable(*(tvm.runtime.tensor(array) for array in inputs), out)
+    return np.asarray(out.numpy())
+
+
+def test_intermediates_are_the_kernels_own() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Sigmoid", ["a"], ["y"])]
+    func = fused(nodes, {"x": (3, 4), "b": (4,)})
+    assert [[int(n) for n in p.shape] for p in func.params] == [[3, 4], [4], [3, 4]]
+    x, b = np.ones((3, 4), np.float32), np.arange(4, dtype=np.float32)
+    np.testing.assert_allclose(on_cpu(func, x, b), 1 / (1 + np.exp(-(x + b))), rtol=1e-6)
+
+
+def test_one_operator_used_twice() -> None:
+    nodes = [helper.make_node("Sigmoid", ["x"], ["a"]), helper.make_node("Sigmoid", ["a"], ["y"])]
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    once = 1 / (1 + np.exp(-x))
+    np.testing.assert_allclose(on_cpu(fused(nodes, {"x": (3, 4)}), x), 1 / (1 + np.exp(-once)), rtol=1e-6)
+
+
+def test_one_array_given_twice() -> None:
+    func = fused([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": (3, 4)})
+    assert len(func.params) == 2
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_allclose(on_cpu(func, x), x * x)
+
+
+def test_names_of_blocks_are_unique() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a0"])]
+    nodes += [helper.make_node("Relu", [f"a{k}"], [f"a{k + 1}" if k < 2 else "y"]) for k in range(3)]
+    names: list[str] = []
+    kernel = fused(nodes, {"x": (3, 4)})
+    structural_walk(kernel, (s_tir.SBlock, lambda node: names.append(node.name_hint)))
+    assert len(names) == len(set(names))
+
+
+def test_a_body_knows_who_reads_what() -> None:
+    x = te.placeholder((4,), "float32", "x")
+    func = te.create_prim_func([x, te.compute((4,), lambda i: x[i] + tirx.const(1, "float32"), "y")])
+    builder = relax.BlockBuilder()
+    value = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [value]):
+        with builder.dataflow():
+            callee = builder.add_func(func, "add")
+            result = builder.emit_output(relax.call_tir(callee, [value], value.ty))
+        builder.emit_func_output(result)
+    body = graph.read(builder.get()["main"])
+    assert [call.callee for call in body.calls] == ["add"]
+    assert body.consumers[value] == [body.calls[0]]
+    assert body.consumers[body.results[0]][-1] is None

@@ -1,0 +1,45 @@
+"""Rows that do not fit UB are read piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from compiler.tiling import vector
+from tests.tiling.kernels import run
+from tests.tiling.test_vector import exact_softmax, softmax
+
+
+@pytest.mark.parametrize("shape", [(3, 9001), (1, 5000)])
+def test_softmax_of_long_rows(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    result = run(vector.schedule, "tiny", {"x": x}, softmax)
+    assert "pieces" in result.description
+    np.testing.assert_allclose(result.output, exact_softmax(x), rtol=5e-5)
+
+
+def test_a_sum_over_the_outer_axis() -> None:
+    x = np.random.default_rng(6).standard_normal((3001, 7)).astype(np.float32)
+
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 3001), "k")
+        return te.compute((7,), lambda j: te.sum(x[k, j] * tirx.const(2, "float32"), axis=k), "sum")
+
+    result = run(vector.schedule, "tiny", {"x": x}, define)
+    assert "pieces" in result.description
+    np.testing.assert_allclose(result.output, 2 * x.astype(np.float64).sum(0), rtol=1e-4, atol=1e-3)
+
+
+def test_two_reduced_axes() -> None:
+    x = np.random.default_rng(7).standard_normal((2, 53, 101)).astype(np.float32)
+
+    def define(x: Any) -> Any:
+        a, b = te.reduce_axis((0, 53), "a"), te.reduce_axis((0, 101), "b")
+        return te.compute((2,), lambda i: te.max(x[i, a, b], axis=[a, b]), "largest")
+
+    result = run(vector.schedule, "tiny", {"x": x}, define)
+    assert "pieces" in result.description
+    assert np.array_equal(result.output, x.max((1, 2)))
