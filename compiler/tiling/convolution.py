@@ -48,10 +48,10 @@ class Problem:
     def kernel(self) -> tuple[int, int]:
         return self.extents[KH], self.extents[KW]
 
-    def box(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the map that windows touch."""
+    def box(self, rows: int, columns: int, kernel_rows: int) -> tuple[int, int]:
+        """Rows and columns of the map that so many rows of the windows touch."""
         (stride_h, stride_w), (dilation_h, dilation_w) = self.windows.strides, self.windows.dilations
-        height = (rows - 1) * stride_h + (self.kernel[0] - 1) * dilation_h + 1
+        height = (rows - 1) * stride_h + (kernel_rows - 1) * dilation_h + 1
         width = (columns - 1) * stride_w + (self.kernel[1] - 1) * dilation_w + 1
         return height, min(width, self.map_columns)
 
@@ -64,16 +64,17 @@ class Tile:
     columns: int
     outputs: int
     step: tuple[int, int, int]
-    chunk: int  # channel blocks
+    chunk: tuple[int, int]  # in channel blocks and kernel rows
     trips: tuple[int, ...]  # of a core, along n, group, do, ho, wo, o
     held: str  # "map", "weights" or "": what stays in L1 while the other goes by
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         m16, o16 = ceil_to(self.rows * self.columns, FRACTAL), ceil_to(self.outputs, FRACTAL)
         blocks = prod(self.step)
-        height, width = problem.box(self.rows, self.columns)
-        feature_map = self.chunk * height * width * BLOCK_BYTES
-        weights = self.chunk * prod(problem.kernel) * self.outputs * BLOCK_BYTES
+        blocks_of_c, kernel_rows = self.chunk
+        height, width = problem.box(self.rows, self.columns, kernel_rows)
+        feature_map = blocks_of_c * height * width * BLOCK_BYTES
+        weights = blocks_of_c * kernel_rows * problem.kernel[1] * self.outputs * BLOCK_BYTES
         return {
             "l1": feature_map + weights,
             "l0a": m16 * blocks * BLOCK_BYTES,
@@ -188,12 +189,28 @@ def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
             step = _step(problem, blocks, columns)
             if step is None:
                 continue
-            one = Tile(rows, columns, outputs, step, 1, (), "").bytes_of(problem)["l1"]
-            chunk = min(int(memory.l1_bytes * share) // one, problem.extents[C1])
-            if chunk >= step[0]:
-                even = ceil_div(problem.extents[C1], ceil_div(problem.extents[C1], chunk))
-                chunk = min(ceil_to(even, step[0]), chunk // step[0] * step[0])
+            chunk = _chunk(problem, int(memory.l1_bytes * share), rows, columns, outputs, step)
+            if chunk is not None:
                 yield from _spread(problem, chip, rows, columns, outputs, step, chunk)
+
+
+def _chunk(
+    problem: Problem, room: int, rows: int, columns: int, outputs: int, step: tuple[int, int, int]
+) -> tuple[int, int] | None:
+    """The most channel blocks with all kernel rows that fit L1; or one block with some of its kernel rows."""
+    blocks, kernel_rows = problem.extents[C1], problem.kernel[0]
+
+    def taken(chunk: tuple[int, int]) -> int:
+        return Tile(rows, columns, outputs, step, chunk, (), "").bytes_of(problem)["l1"]
+
+    most = min(room // taken((1, kernel_rows)), blocks)
+    if most >= step[0]:
+        even = ceil_div(blocks, ceil_div(blocks, most))
+        return min(ceil_to(even, step[0]), most // step[0] * step[0]), kernel_rows
+    if step[0] > 1:
+        return None
+    fewer = (r for r in range(kernel_rows - 1, 0, -1) if kernel_rows % r == 0 and r % step[1] == 0)
+    return next(((1, r) for r in fewer if taken((1, r)) <= room), None)
 
 
 def _step(problem: Problem, blocks: int, columns: int) -> tuple[int, int, int] | None:
@@ -213,13 +230,19 @@ def _divisor(extent: int, most: int) -> int:
 
 
 def _spread(
-    problem: Problem, chip: Chip, rows: int, columns: int, outputs: int, step: tuple[int, int, int], chunk: int
+    problem: Problem,
+    chip: Chip,
+    rows: int,
+    columns: int,
+    outputs: int,
+    step: tuple[int, int, int],
+    chunk: tuple[int, int],
 ) -> Iterator[Tile]:
     extents = problem.extents
     row_tiles, output_tiles = ceil_div(extents[HO], rows), ceil_div(extents[OUT], outputs)
     column_tiles = ceil_div(extents[WO], columns)
     seen = set()
-    whole = chunk >= extents[C1] and extents[KD] == 1
+    whole = chunk[0] >= extents[C1] and chunk[1] == extents[KH] and extents[KD] == 1
     for output_cores in range(1, min(output_tiles, chip.cores) + 1):
         for row_cores in range(1, min(row_tiles, chip.cores // output_cores) + 1):
             left = chip.cores // (output_cores * row_cores)
@@ -248,7 +271,8 @@ def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
     )
     k_bytes = blocks * BLOCK_BYTES
     product = m16 * o16 * k_bytes / size / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
-    height, width = problem.box(tile.rows, tile.columns)
+    height, width = problem.box(tile.rows, tile.columns, tile.chunk[1])
+    height *= problem.kernel[0] // tile.chunk[1]
     maps = rounds // (tile.trips[5] if tile.held == "map" else 1)
     weights = rounds // (tile.trips[0] * tile.trips[2] * tile.trips[3] * tile.trips[4] if tile.held == "weights" else 1)
     moved = maps * height * width * extents[C1] * extents[KD] * BLOCK_BYTES + weights * k_bytes * tile.outputs
@@ -282,7 +306,7 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     inner = (1, 1, 1, tile.rows, tile.columns, tile.outputs)
     cuts = [Cut(trips, size) for trips, size in zip(tile.trips, inner, strict=True)]
     kernel = problem.kernel
-    cuts += [Cut(1, 1), Cut(tile.chunk // tile.step[0], tile.step[0]), Cut(kernel[0] // tile.step[1], tile.step[1])]
+    cuts += [Cut(1, 1), *(Cut(size // of, of) for size, of in zip(tile.chunk, tile.step, strict=False))]
     cuts += [Cut(kernel[1] // tile.step[2], tile.step[2]), Cut(1, problem.extents[C0])]
     order = [GROUP, OUT, N, DO, HO, WO] if tile.held == "weights" else [GROUP, N, DO, HO, WO, OUT]
     placed = cube.cut_master(sch, master, cuts, order)
