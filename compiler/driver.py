@@ -69,12 +69,19 @@ def compile_model(
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
+    kernels = plan(source, chip, options, observer)
+    steps, roads = kernels.compile_all()
+    model = _linked(steps, kernels.buffers, kernels.imported, chip, options)
+    return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads))
+
+
+def plan(
+    source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
+) -> ModelKernels:
+    """The kernels of a model, as the graph passes decide them; none is compiled yet."""
     imported = import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
     module = pipeline.run(pipeline.graph_passes(), imported.module, chip, observer)
-    buffers = _Buffers(module, imported)
-    steps, roads = _Kernels(module, chip, options, observer, imported.nodes, buffers).compile_all()
-    model = _linked(steps, buffers, imported, chip, options)
-    return Compilation(model, tuple(steps), imported, module, observer.seconds, tuple(roads))
+    return ModelKernels(imported, module, chip, options, observer)
 
 
 # ---- buffers -----------------------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ def isa_name(dtype: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """A call that needs a kernel of its own: the job, its buffers, and the calls of the imported graph it does."""
 
     job: Job
@@ -165,51 +172,32 @@ class _Use:
     group: Any = None  # the Relax function, where it can be taken apart
 
 
-class _Kernels:
+class ModelKernels:
     """Compiles the calls of main; kernels that are alike are compiled once."""
 
     def __init__(
-        self,
-        module: Any,
-        chip: Chip,
-        options: Options,
-        observer: pipeline.Observer,
-        nodes: Mapping[str, tuple[str, ...]],
-        buffers: _Buffers,
+        self, imported: Imported, module: Any, chip: Chip, options: Options, observer: pipeline.Observer
     ) -> None:
-        self.module, self.chip, self.options, self.observer = module, chip, options, observer
-        self.nodes, self.buffers = nodes, buffers
+        self.imported, self.module, self.chip = imported, module, chip
+        self.options, self.observer = options, observer
+        self.buffers = _Buffers(module, imported)
         self.roads: list[Road] = []
         self._compiled: dict[tuple[str, Any], Result] = {}
 
     def compile_all(self) -> tuple[list[Step], list[Road]]:
         """All groups first; those for which no road is left are taken apart, operator by operator."""
-        uses = [self._use(call) for call in self.buffers.body.calls if not self._is_alias(call)]
+        uses = self.uses()
         self._compile(uses)
-        rounds = [self._apart(use) if self._fails(use) and use.group is not None else [use] for use in uses]
+        rounds = [self._retried(use) if self._fails(use) and use.group is not None else [use] for use in uses]
         self._compile([use for round_ in rounds for use in round_])
         return [self._step(use) for round_ in rounds for use in round_], self.roads
 
-    def _is_alias(self, call: graph.Call) -> bool:
-        source = self.buffers.viewed(self.module, call)
-        return source is not None and self.buffers.names[source] == self.buffers.names[call.var]
+    def uses(self) -> list[Use]:
+        """What needs a kernel, in order; every group is whole."""
+        return [self._use(call) for call in self.buffers.body.calls if not self._is_alias(call)]
 
-    def _use(self, call: graph.Call) -> _Use:
-        callee, arguments = self.module[call.callee], self.buffers.arguments(call)
-        schedule = graph.attribute(callee, "tw.group")
-        if schedule is None:  # a view that has to be copied
-            return self._single(callee, "movement", arguments, call.name)
-        members = tuple(str(name) for name in callee.attrs["tw.calls"])
-        job = Job(fuse(self.module, callee), str(schedule), self._name(members))
-        return _Use(job, arguments, members, callee if len(members) > 1 else None)
-
-    def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> _Use:
-        return _Use(Job(callee, schedule, self._name((member,))), arguments, (member,))
-
-    def _apart(self, use: _Use) -> list[_Use]:
+    def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
-        failure = self._compiled[self._key(use)]
-        self.roads.append(Road(f"{use.job.name} as one kernel", str(failure)))
         body = graph.read(use.group)
         names = dict(zip(body.params, use.arguments, strict=False))
         uses = []
@@ -221,8 +209,36 @@ class _Kernels:
             uses.append(self._single(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), member))
         return uses
 
-    def _compile(self, uses: Sequence[_Use]) -> None:
-        wanted = {key: use.job for use in uses if (key := self._key(use)) not in self._compiled}
+    def key(self, use: Use) -> tuple[str, Any]:
+        """Equal for uses of the same kernel."""
+        return use.job.schedule, structural_key(use.job.func)
+
+    def nodes(self, use: Use) -> tuple[str, ...]:
+        """The ONNX nodes that a use computes."""
+        return self._nodes(use.members)
+
+    def _is_alias(self, call: graph.Call) -> bool:
+        source = self.buffers.viewed(self.module, call)
+        return source is not None and self.buffers.names[source] == self.buffers.names[call.var]
+
+    def _use(self, call: graph.Call) -> Use:
+        callee, arguments = self.module[call.callee], self.buffers.arguments(call)
+        schedule = graph.attribute(callee, "tw.group")
+        if schedule is None:  # a view that has to be copied
+            return self._single(callee, "movement", arguments, call.name)
+        members = tuple(str(name) for name in callee.attrs["tw.calls"])
+        job = Job(fuse(self.module, callee), str(schedule), self._name(members))
+        return Use(job, arguments, members, callee if len(members) > 1 else None)
+
+    def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
+        return Use(Job(callee, schedule, self._name((member,))), arguments, (member,))
+
+    def _retried(self, use: Use) -> list[Use]:
+        self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
+        return self.apart(use)
+
+    def _compile(self, uses: Sequence[Use]) -> None:
+        wanted = {key: use.job for use in uses if (key := self.key(use)) not in self._compiled}
         cache = KernelCache(default_folder()) if self.options.cache else None
         results = compile_jobs(list(wanted.values()), self.chip, self.observer, cache, self.options.jobs)
         for key, result in zip(wanted, results, strict=True):
@@ -230,14 +246,11 @@ class _Kernels:
             if isinstance(result, Kernel):
                 self.roads += result.roads
 
-    def _key(self, use: _Use) -> tuple[str, Any]:
-        return use.job.schedule, structural_key(use.job.func)
+    def _fails(self, use: Use) -> bool:
+        return isinstance(self._compiled[self.key(use)], NoRoadLeft)
 
-    def _fails(self, use: _Use) -> bool:
-        return isinstance(self._compiled[self._key(use)], NoRoadLeft)
-
-    def _step(self, use: _Use) -> Step:
-        result, nodes = self._compiled[self._key(use)], self._nodes(use.members)
+    def _step(self, use: Use) -> Step:
+        result, nodes = self._compiled[self.key(use)], self._nodes(use.members)
         if isinstance(result, Kernel):
             return Step(use.members[-1], use.arguments, nodes, result)
         if not self.options.host_kernels:
@@ -245,7 +258,7 @@ class _Kernels:
         self.roads.append(Road(f"{use.job.name} on the chip", str(result)))
         return Step(use.members[-1], use.arguments, nodes, host=self._host(use, result))
 
-    def _host(self, use: _Use, failure: NoRoadLeft) -> HostSegment:
+    def _host(self, use: Use, failure: NoRoadLeft) -> HostSegment:
         from compiler.runtime.host import to_json
 
         written = use.arguments[-written_parameters(use.job.func) :]
@@ -253,7 +266,7 @@ class _Kernels:
         return HostSegment(use.job.name, reason, to_json(use.job.func), use.arguments, written)
 
     def _nodes(self, members: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(node for member in members for node in self.nodes.get(member, (member,))))
+        return tuple(dict.fromkeys(node for member in members for node in self.imported.nodes.get(member, (member,))))
 
     def _name(self, members: Sequence[str]) -> str:
         return "+".join(self._nodes(members))
