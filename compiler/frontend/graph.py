@@ -52,7 +52,9 @@ class Call:
 
 @dataclass(frozen=True)
 class _Instance:
-    function: Any
+    """``functions`` make one result each, or one of them makes all."""
+
+    functions: tuple[Any, ...]
     results: tuple[TensorType, ...]
 
 
@@ -168,7 +170,10 @@ class GraphBuilder:
             Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, onnx_type(t.dtype))
             for at, t in enumerate(instance.results)
         )
-        self.calls.append(Call(instance.function, tuple(operands), results, (self.origin,) if self._origin else ()))
+        nodes = (self.origin,) if self._origin else ()
+        each = [results] if len(instance.functions) == 1 else [(result,) for result in results]
+        for function, made in zip(instance.functions, each, strict=True):
+            self.calls.append(Call(function, tuple(operands), made, nodes))
         return results
 
     def _check_constants(self, declared: Declared, values: Sequence[Value | None]) -> None:
@@ -225,17 +230,18 @@ class GraphBuilder:
         outputs: int | None,
     ) -> _Instance:
         with _refusing(declared):
-            function = declared.prim_func(arguments, attributes, opset=opset, outputs=outputs)
+            functions = declared.kernels(arguments, attributes, opset=opset, outputs=outputs)
         tensors = sum(isinstance(argument, TensorType) for argument in arguments)
         results = tuple(
             TensorType(tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
+            for function in functions
             for parameter in list(function.params)[tensors:]
         )
         for result in results:
             if text := check_dims(result.shape, self.limits):
                 kind = LimitError if "limit" in text else InvalidError
                 raise kind(Problem("TW2006", f"{declared.full_name}: its output: {text}"))
-        return _Instance(function, results)
+        return _Instance(functions, results)
 
     def _folded(
         self, name: str, values: Sequence[Value | Array | None], attributes: Mapping[str, Any]

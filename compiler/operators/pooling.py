@@ -59,7 +59,8 @@ def max_pool(
         positions = windows.positions(place, offsets)
         none = tirx.const(np.iinfo(np.int32).max, "int32")
         number = tirx.Cast("int32", _number(shape_of(x), (n, c, *positions), storage_order == 1))
-        is_largest = tirx.all(*windows.inside(positions), x[(n, c, *positions)] == maxima[(n, c, *place)])
+        element = windows.padded(x, (n, c), positions, literal(lowest(dtype), dtype))
+        is_largest = tirx.all(*windows.inside(positions), element == maxima[(n, c, *place)])
         return MIN.reducer(tirx.if_then_else(is_largest, number, none), axis=offsets)
 
     return maxima, te.compute(shape, first, "maxpool_indices")

@@ -109,7 +109,35 @@ class Declared:
         outputs: int | None = None,
     ) -> Any:
         """The operator as a ``tirx.PrimFunc``: its parameters are the inputs that are tensors, then the outputs."""
-        from tvm import te, tirx
+        tensors, results, attrs = self._results(inputs, attributes, opset, outputs)
+        return _function(tensors, results, attrs)
+
+    def kernels(
+        self,
+        inputs: Sequence[TensorType | Array | None],
+        attributes: Mapping[str, Any],
+        *,
+        opset: int | None = None,
+        outputs: int | None = None,
+    ) -> tuple[Any, ...]:
+        """The operator as PrimFuncs that each have one result, in order; as one, where it has loops of its own.
+
+        What several results share is worked out for each: one tile rarely serves two results.
+        """
+        tensors, results, attrs = self._results(inputs, attributes, opset, outputs)
+        if len(results) == 1 or _has_loops(results):
+            return (_function(tensors, results, attrs),)
+        return tuple(_function(tensors, (result,), attrs) for result in results)
+
+    def _results(
+        self,
+        inputs: Sequence[TensorType | Array | None],
+        attributes: Mapping[str, Any],
+        opset: int | None,
+        outputs: int | None,
+    ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
+        """Placeholders for the inputs that are tensors, the results, and the attributes of a PrimFunc of them."""
+        from tvm import te
 
         tensors = []
         arguments: list[Any] = []
@@ -123,15 +151,12 @@ class Declared:
                 arguments.append(given)
         positional, keywords = self._bound(arguments, attributes, opset)
         results = self._called(positional, keywords)[:outputs]
-        has_loops = isinstance(results[0], tirx.PrimFunc)
-        function = results[0] if has_loops else te.create_prim_func([*tensors, *results])
-        return function.with_attrs(
-            {
-                "tw.operator": self.full_name,
-                "tw.schedule": self.schedule,
-                "tw.attributes": self._canonical(positional, keywords),
-            }
-        )
+        attrs = {
+            "tw.operator": self.full_name,
+            "tw.schedule": self.schedule,
+            "tw.attributes": self._canonical(positional, keywords),
+        }
+        return tensors, results, attrs
 
     def _bound(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int | None
@@ -159,6 +184,19 @@ class Declared:
         }
         values = {name: _plain(value) for name, value in {**keywords, **constants}.items() if value is not None}
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _has_loops(results: Sequence[Any]) -> bool:
+    from tvm import tirx
+
+    return isinstance(results[0], tirx.PrimFunc)
+
+
+def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    from tvm import te
+
+    function = results[0] if _has_loops(results) else te.create_prim_func([*tensors, *results])
+    return function.with_attrs(attrs)
 
 
 def operator(*names: str, schedule: str) -> Callable[[Function], Function]:
