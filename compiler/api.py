@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from compiler.pipeline import Observer
     from compiler.report.compilation import Report
 
-Model = "str | os.PathLike[str] | bytes | onnx.ModelProto"
-
 
 class Artifact:
     """A compiled model in memory, and the report of how it came to be."""
@@ -79,13 +77,14 @@ def compile(
 
     options = Options(precision, shapes or {}, dims or {}, host_kernels)
     compilation = compile_model(_source(model), _chip(chip), options, observer)
-    report = report_of(compilation)
+    compiled = _named(compilation.model, model)
+    report = report_of(replace(compilation, model=compiled))
     if report.host_kernels and not host_kernels:
         raise UnsupportedError([
             Problem("TW2403", f"{k.operator} ({', '.join(k.nodes)}) would run on the host: {k.reason}")
             for k in report.host_kernels
         ])  # fmt: skip
-    return Artifact(_named(compilation.model, model), report)
+    return Artifact(compiled, report)
 
 
 def load(

@@ -14,6 +14,8 @@ from compiler.report.tables import columns
 if TYPE_CHECKING:
     from compiler.operators import Declared
 
+INTERNAL = "tilewright"  # the domain of operators that models do not call
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an operator to describe")
@@ -25,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from compiler.operators import all_operators
 
-    chosen = [one for one in all_operators() if args.name in (None, one.name, one.full_name)]
+    public = [one for one in all_operators() if one.domain != INTERNAL]
+    chosen = [one for one in public if args.name in (None, one.name, one.full_name)]
     if not chosen:
-        raise _unknown(args.name, [one.name for one in all_operators()])
+        raise _unknown(args.name, [one.name for one in public])
     if args.json:
         print(json.dumps({"operators": [_content(one) for one in chosen]}, indent=2))
         return 0

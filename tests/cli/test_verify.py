@@ -1,0 +1,74 @@
+"""``tilewright verify``: right models pass, and of wrong ones the first node that diverges is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.cli.main import main
+from compiler.report.reference import with_every_output
+from compiler.runtime.loaded import LoadedModel
+from tests.cli.onnx_models import perceptron, saved
+
+Capture = pytest.CaptureFixture[str]
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs compute another ``sum``, and all that follows from it."""
+    run = LoadedModel.run
+
+    def changed(self: LoadedModel, inputs: Mapping[str, Any], **options: Any) -> dict[str, np.ndarray]:
+        outputs = run(self, inputs, **options)
+        return {name: array + (name != "product") for name, array in outputs.items()}
+
+    monkeypatch.setattr(LoadedModel, "run", changed)
+
+
+def test_a_right_model_is_equal(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["verify", str(saved(tmp_path)), "--chip", "tiny"]) == 0
+    out = capsys.readouterr().out
+    assert "perceptron.onnx on tiny: equal to onnxruntime's on these inputs, free of hazards" in out
+
+
+def test_layers_compare_every_node(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["verify", str(saved(tmp_path)), "--chip", "tiny", "--layers", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [tensor["name"] for tensor in content["tensors"]] == ["product", "sum", "positive", "y"]
+    assert content["right"] and content["first_wrong"] is None
+
+
+def test_half_precision_is_compared_by_direction(tmp_path: Path) -> None:
+    path = str(saved(tmp_path))
+    assert main(["verify", path, "--chip", "tiny", "--precision", "fp16", "--rtol", "0", "--atol", "0"]) == 0
+
+
+def test_the_first_node_that_diverges_is_named(wrong: None, tmp_path: Path, capsys: Capture) -> None:
+    path = str(saved(tmp_path))
+    assert main(["verify", path, "--chip", "tiny", "--layers"]) == 11
+    out = capsys.readouterr().out
+    assert "the first node that diverges: sum, the output of Add 'sum_node': 15 of 15 elements are wrong" in out
+    assert main(["verify", path, "--chip", "tiny"]) == 11
+    assert "next: --layers names the first node that diverges" in capsys.readouterr().out
+
+
+def test_what_cannot_be_verified(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(saved(tmp_path))
+    assert main(["verify", path, "--rtol", "x"]) == 2
+    assert main(["verify", path, "--input", "q=q.npy", "--chip", "tiny"]) == 2
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    assert main(["verify", path]) == 5
+    assert "onnxruntime, the reference, is not installed\n  help: pip install onnxruntime" in capsys.readouterr().err
+
+
+def test_all_values_that_are_tensors_become_outputs() -> None:
+    whole = with_every_output(perceptron())
+    onnx.checker.check_model(whole, full_check=True)
+    assert [output.name for output in whole.graph.output] == ["y", "product", "sum", "positive"]

@@ -1,0 +1,51 @@
+"""Right is within the tolerance, whatever the values; wrong is said with its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.report.comparison import Tolerance, compare
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "is_right"),
+    [
+        ([1.0, 2.0], [1.0005, 2.0], True),
+        ([1.0, 2.0], [1.002, 2.0], False),
+        ([0.0], [9e-5], True),
+        ([NAN, INF, -INF], [NAN, INF, -INF], True),
+        ([INF], [-INF], False),
+        ([INF], [3e38], False),
+        ([NAN], [0.0], False),
+        ([0.0], [NAN], False),
+        ([1.0], [INF], False),
+        ([], [], True),
+    ],
+)
+def test_floats(expected: list[float], actual: list[float], is_right: bool) -> None:
+    found = compare("x", np.array(expected, np.float32), np.array(actual, np.float32), Tolerance())
+    assert (not found.fault) == is_right
+    assert (found.wrong == 0) == is_right
+
+
+def test_integers_and_bools_are_equal_or_wrong() -> None:
+    found = compare("x", np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 5]]), Tolerance(10, 10, 0.0))
+    assert found.fault == "1 of 4 elements are wrong, first at [1, 1]: 5, expected 4"
+    assert compare("x", np.array([True]), np.array([False]), Tolerance()).fault
+    assert not compare("x", np.array([True]), np.array([True]), Tolerance()).fault
+
+
+def test_less_precise_floats_may_be_compared_by_direction() -> None:
+    expected = np.linspace(-1, 1, 100, dtype=np.float32)
+    actual = expected.astype(np.float16).astype(np.float32)
+    assert compare("x", expected, actual, Tolerance(0, 0)).fault
+    assert not compare("x", expected, actual, Tolerance(0, 0, 0.999)).fault
+    assert compare("x", expected, -actual, Tolerance(0, 0, 0.999)).fault
+
+
+def test_shapes_have_to_be_the_same() -> None:
+    found = compare("x", np.zeros((2, 3)), np.zeros((3, 2)), Tolerance())
+    assert found.fault == "has shape [3, 2]; expected is [2, 3]"
