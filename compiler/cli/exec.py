@@ -11,7 +11,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from compiler.cli.words import assignments, natural, positive
 from compiler.errors import CapacityError, HazardError, Problem, UsageError
+from compiler.report.tables import described
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,21 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--timing-only", action="store_true", help="compute no data, even if there are inputs")
     how.add_argument("--hazards", action="store_true", help="look for races; with any, list them and exit with 9")
     how.add_argument("--seed", type=natural, default=0, help="above 0: delay queues at random, to shake out races")
-    how.add_argument("--max-steps", type=_positive, metavar="N", help="most instructions to execute")
+    how.add_argument("--max-steps", type=positive, metavar="N", help="most instructions to execute")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def natural(word: str) -> int:
-    if not word.isascii() or not word.isdigit() or len(word) > 18:
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a number from 0 to 10**18 - 1")
-    return int(word)
-
-
-def _positive(word: str) -> int:
-    if natural(word) < 1:
-        raise argparse.ArgumentTypeError("0 is too few")
-    return int(word)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -137,7 +127,7 @@ def _load(args: argparse.Namespace) -> tuple[Program, Chip, Mapping[str, np.ndar
 
 def _tiling_values(words: Iterable[str]) -> dict[str, int]:
     values = {}
-    for name, text in _assignments(words, "--tiling", "VALUE").items():
+    for name, text in assignments(words, "--tiling", "VALUE").items():
         try:
             values[name] = int(text, 0) if len(text) <= 80 else int("")
         except ValueError as error:
@@ -167,7 +157,7 @@ def _inputs(args: argparse.Namespace, program: Program, constants: Mapping[str, 
     from compiler.artifact import arrays
 
     buffers = {b.name: b for b in program.buffers if b.role in ("input", "inout")}
-    files = _assignments(args.inputs, "--input")
+    files = assignments(args.inputs, "--input")
     if unknown := [name for name in files if name not in buffers]:
         known = f"it has {', '.join(list(buffers)[:20])}" if buffers else "it has none"
         raise UsageError(Problem("TW1332", f"the program has no input {unknown[0]}", hint=known))
@@ -209,28 +199,16 @@ def _random(buffers: Sequence[Buffer], seed: int) -> Arrays:
 
 def _check_outputs(args: argparse.Namespace, program: Program) -> None:
     names = [b.name for b in program.buffers if b.role in ("output", "inout")]
-    for name in _assignments(args.outputs, "--output"):
+    for name in assignments(args.outputs, "--output"):
         if name not in names:
             known = f"it has {', '.join(names[:20])}" if names else "it has none"
             raise UsageError(Problem("TW1556", f"the program has no output {name}", hint=known))
 
 
-def _assignments(words: Iterable[str], option: str, value: str = "FILE") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name or not text:
-            raise UsageError(Problem("TW0002", f"{option} {word}: expected NAME={value}"))
-        if name in found:
-            raise UsageError(Problem("TW0002", f"{option} {name} is given twice"))
-        found[name] = text
-    return found
-
-
 def _write_outputs(args: argparse.Namespace, outputs: Mapping[str, np.ndarray]) -> None:
     from compiler.artifact import arrays
 
-    for name, path in _assignments(args.outputs, "--output").items():
+    for name, path in assignments(args.outputs, "--output").items():
         arrays.write(path, outputs[name])
 
 
@@ -289,23 +267,10 @@ def _print_run(args: argparse.Namespace, simulated: Run, computed: bool) -> None
     _print_outputs(args, simulated.outputs)
 
 
-def described(outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    from hashlib import sha256
-
-    return {
-        name: {
-            "dtype": str(array.dtype),
-            "shape": list(array.shape),
-            "sha256": sha256(array.tobytes()).hexdigest(),
-        }
-        for name, array in outputs.items()
-    }
-
-
 def _print_outputs(args: argparse.Namespace, outputs: Mapping[str, np.ndarray]) -> None:
     from compiler.isa.lexer import quoted
 
-    files = _assignments(args.outputs, "--output")
+    files = assignments(args.outputs, "--output")
     for name, one in described(outputs).items():
         shape = "x".join(map(str, one["shape"])) or "scalar"
         where = f" -> {files[name]}" if name in files else ""

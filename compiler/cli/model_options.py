@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
+from compiler.cli.words import assignments, extent
 from compiler.errors import Problem, UsageError
 
 PRECISIONS = ("fp32", "fp16", "bf16")
@@ -31,7 +31,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "chip": args.chip or "tw1",
         "precision": args.precision,
         "shapes": assignments(args.shapes, "--shape", "NxN", _shape),
-        "dims": assignments(args.dims, "--dim", "N", _extent),
+        "dims": assignments(args.dims, "--dim", "N", extent),
         "host_kernels": not args.require_npu,
     }
 
@@ -47,29 +47,5 @@ def refuse_model_options(args: argparse.Namespace, file: str) -> None:
 _OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu")
 
 
-def assignments(
-    words: list[str], option: str, value: str = "FILE", parse: Callable[[str], Any] = str
-) -> dict[str, Any]:
-    """``NAME=VALUE`` options as a mapping; a name may hold everything but an equals sign."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, separator, text = word.rpartition("=") if parse is not str else word.partition("=")
-        if not separator or not name or not text:
-            raise UsageError(Problem("TW0002", f"{option} {word}: expected NAME={value}"))
-        if name in found:
-            raise UsageError(Problem("TW0002", f"{option} {name} is given twice"))
-        try:
-            found[name] = parse(text)
-        except ValueError as error:
-            raise UsageError(Problem("TW0002", f"{option} {word}: expected NAME={value}")) from error
-    return found
-
-
-def _extent(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ValueError
-    return int(text)
-
-
 def _shape(text: str) -> tuple[int, ...]:
-    return tuple(_extent(word) for word in text.replace(",", "x").split("x"))
+    return tuple(extent(word) for word in text.replace(",", "x").split("x"))

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.cli.exec import natural
-from compiler.cli.model_options import add_model_options, assignments, compile_options
+from compiler.cli.model_inputs import array_inputs
+from compiler.cli.model_options import add_model_options, compile_options
+from compiler.cli.words import assignments, natural
 from compiler.errors import DifferentError
 from compiler.report.tables import columns, printable, shape_text
 
@@ -52,7 +53,6 @@ def _tolerance(word: str) -> float:
 def run(args: argparse.Namespace) -> int:
     options, files = compile_options(args), assignments(args.inputs, "--input")
     from compiler.api import compile, load
-    from compiler.cli.run import array_inputs
     from compiler.frontend import load_model
     from compiler.report.comparison import Tolerance
     from compiler.report.reference import Reference, with_every_output

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "", numbers: bool = True) -> Iterator[str]:
@@ -41,3 +46,15 @@ def some(names: Sequence[str], limit: int = 3) -> str:
     """The first of many names, and how many there are more."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def described(outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Arrays by what tells them apart."""
+    return {
+        name: {
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "sha256": sha256(array.tobytes()).hexdigest(),
+        }
+        for name, array in outputs.items()
+    }
