@@ -100,8 +100,10 @@ class _Buffers:
             self._declare(param, f"in{index}", "input")
         for index, param in enumerate(constants):
             self._declare(param, f"w{index}", "constant")
+        self.counts: dict[int, str] = {}  # by output: the buffer that says how many of its rows count
         for index, result in enumerate(self.body.results):
             self._declare(self._written(module, result), f"out{index}", "output", like=result)
+            self._declare_count(module, index, result)
         count = 0
         for call in self.body.calls:
             source = self.viewed(module, call)
@@ -124,6 +126,20 @@ class _Buffers:
                 return value
             value = source
         return value
+
+    def _declare_count(self, module: Any, index: int, result: Any) -> None:
+        """Operators whose number of results depends on data give the most there can be, and a count beside it."""
+        call = self.body.producer.get(result)
+        if call is None or len(call.types) == 1:
+            return
+        callee = module[call.callee]
+        if graph.attribute(callee, "tw.group") is not None:
+            callee = module[graph.read(callee).calls[-1].callee]
+        position = graph.attribute(callee, "tw.valid_count")
+        if position is not None:
+            variable, kind = self._results(call)[int(position)]
+            self._declare(variable, f"count{index}", "output", like_type=kind)
+            self.counts[index] = f"count{index}"
 
     def viewed(self, module: Any, call: graph.Call) -> Any | None:
         if graph.attribute(module[call.callee], "tw.schedule") == VIEW and len(call.arguments) == 1:
@@ -366,7 +382,15 @@ def _written_by(step: Step) -> set[str]:
 
 def _ports(ports: Sequence[ModelPort], prefix: str, buffers: _Buffers) -> tuple[Port, ...]:
     return tuple(
-        Port(p.name, f"{prefix}{index}", p.onnx_dtype, isa_name(p.dtype), p.shape) for index, p in enumerate(ports)
+        Port(
+            p.name,
+            f"{prefix}{index}",
+            p.onnx_dtype,
+            isa_name(p.dtype),
+            p.shape,
+            buffers.counts.get(index, "") if prefix == "out" else "",
+        )
+        for index, p in enumerate(ports)
     )
 
 

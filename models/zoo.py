@@ -28,7 +28,7 @@ from models.architectures.yolo import yolo
 from models.digits import dataset
 from models.draws import Digits, Ids, Normal, Padding
 from models.graph import Graph
-from models.manifest import Draw, HostKernel, Input, Model
+from models.manifest import Draw, Input, Model
 
 ALL_CHIPS = ("tiny", "tw1", "tw2")
 BATCH = {0: "batch"}
@@ -117,7 +117,6 @@ MODELS: tuple[Model, ...] = (
         image(128),
         {"classes": 20},
         opset=13,
-        host_kernels=(HostKernel("NonMaxSuppression", "how many boxes it selects is known only when it has run"),),
     ),
 )
 
