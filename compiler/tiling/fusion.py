@@ -16,7 +16,9 @@ def fuse(module: Any, group: Any) -> Any:
     if len(body.calls) == 1 and len(body.calls[0].arguments) == len(body.params):
         return s_tir.renew_defs(module[body.calls[0].callee])
     buffers = {param: _buffer(param, f"p{index}") for index, param in enumerate(body.params)}
-    results, inner, statements = [], [], []
+    results: list[Any] = []
+    inner: list[Any] = []
+    statements = []
     names = dict[str, int]()
     for call in body.calls:
         made = [_declare(kind, f"t{len(buffers) + k}") for k, kind in enumerate(call.types)]

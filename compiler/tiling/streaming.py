@@ -88,7 +88,8 @@ def _stream(sch: Any, reduction: Any, outside: Any, piece: int) -> None:
 
 def _cut(sch: Any, loops: list[Any], elements: int, before: list[Any] | None = None) -> Any:
     """Cut nested loops into pieces of at most ``elements``; the innermost loop over pieces, ``before`` inside it."""
-    outer, inside = [], []
+    outer: list[Any] = []
+    inside: list[Any] = []
     left = elements
     for position in reversed(range(len(loops))):
         extent = int(sch.get(loops[position]).extent)

@@ -152,7 +152,7 @@ def new_schedule(func: Any) -> Any:
 
 def root_blocks(sch: Any) -> list[Any]:
     """The blocks that store something, in program order; a block of blocks stands for those inside it."""
-    found = []
+    found: list[Any] = []
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         found += sch.get_child_blocks(block) or [block]
     return found
