@@ -124,7 +124,9 @@ def _weights(model: CompiledModel) -> tuple[tuple[constants.Constant, ...], byte
             readers |= {b.name: b for b in segment.program.buffers if b.role in ("input", "inout")}
     wanted = set(readers) | {port.buffer for port in model.outputs}
     kept = {
-        name: _as_stored(name, array, readers.get(name)) for name, array in model.constants.items() if name in wanted
+        name: _as_stored(name, array, readers.get(name))
+        for name, array in model.constants.items()
+        if name in wanted and array.size
     }
     return constants.lay_out(kept, {name: buffer.dtype for name, buffer in readers.items() if buffer is not None})
 

@@ -63,17 +63,16 @@ def _segment(stored: Stored, wanted: int | None) -> ProgramSegment:
 def _with_sources(text: str, stored: Stored, segment: ProgramSegment) -> Iterator[str]:
     """A comment wherever another statement, or another kernel, begins."""
     from compiler.report.tables import printable, some
-    from compiler.runtime.kernel_cycles import kernel_of, plain_name
+    from compiler.runtime.kernel_cycles import kernel_of
+    from compiler.runtime.sources import nodes_of, statement_of
 
-    nodes = dict(stored.model.kernels)
     index, before = 0, ("", "")
     for line in text.splitlines():
         if line.startswith("    ") and not line.lstrip().startswith("."):
             kernel = kernel_of(segment.program, index)
-            number = segment.program.lines[index] if segment.program.lines else 0
-            statement = segment.listing[number - 1] if 0 < number <= len(segment.listing) else ""
+            statement = statement_of(segment, index)
             if kernel != before[0]:
-                yield printable(f"; kernel {kernel}: {some(nodes.get(plain_name(kernel), ()), 8)}")
+                yield printable(f"; kernel {kernel}: {some(nodes_of(stored.model, segment, index), 8)}")
             if statement and statement != before[1]:
                 yield printable(f"    ; {statement}")
             before = (kernel, statement)

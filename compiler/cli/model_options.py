@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler.cli.words import assignments, extent
 from compiler.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from compiler.driver import Options
+    from compiler.target import Chip
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 
@@ -34,6 +38,16 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "dims": assignments(args.dims, "--dim", "N", extent),
         "host_kernels": not args.require_npu,
     }
+
+
+def driver_options(args: argparse.Namespace) -> tuple[Chip, Options]:
+    """The same for `compiler.driver`."""
+    from compiler.driver import Options
+    from compiler.target import load_chip
+
+    given = compile_options(args)
+    chip = load_chip(given.pop("chip"))
+    return chip, Options(**given)
 
 
 def refuse_model_options(args: argparse.Namespace, file: str) -> None:

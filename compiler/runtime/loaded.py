@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from compiler.artifact import read_artifact
-from compiler.errors import CorruptError, InputError, Problem
+from compiler.errors import CorruptError, HazardError, InputError, Problem
 from compiler.isa.dtypes import DTYPES
 from compiler.runtime import ports
 from compiler.runtime.host import HostFunction
 from compiler.runtime.kernel_cycles import KernelCycles, kernel_cycles
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment
 from compiler.runtime.program import ReadyProgram
+from compiler.runtime.sources import traced
 from compiler.sim.simulator import Run
 from compiler.sim.statistics import Statistics, statistics
 
@@ -79,12 +80,21 @@ class LoadedModel:
             if isinstance(segment, HostFunction):
                 there |= segment.run(there)
             else:
-                there |= segment.run(_wanted(segment, there), hazards, workers)
+                there |= self._run_program(index, segment, _wanted(segment, there), hazards, workers)
             for name in [name for name in there if name not in self._needed_after[index]]:
                 del there[name]
         if profile:
             self.kernel_cycles = kernel_cycles(self.model, self.runs)
         return {port.name: self._output(port, there) for port in self.outputs}
+
+    def _run_program(
+        self, index: int, ready: ReadyProgram, inputs: Mapping[str, np.ndarray], hazards: bool, workers: int | None
+    ) -> dict[str, np.ndarray]:
+        try:
+            return ready.run(inputs, hazards, workers)
+        except HazardError as error:
+            segment = self.model.segments[index]
+            raise traced(error, self.model, segment) if isinstance(segment, ProgramSegment) else error from None
 
     def _output(self, port: Port, there: Mapping[str, np.ndarray]) -> np.ndarray:
         if not prod(port.shape):

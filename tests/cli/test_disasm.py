@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from compiler.artifact import write_model
 from compiler.cli.main import main
+from compiler.isa.assembler import assemble
+from compiler.runtime.model import ProgramSegment
+from tests.artifact import models
 
 SOURCE = """\
 .chip tiny
@@ -49,3 +53,21 @@ def test_a_file_that_is_no_artifact(tmp_path: Path) -> None:
     path.write_bytes(b"no")
     assert main(["disasm", str(path)]) in (3, 8)
     assert main(["disasm", str(tmp_path / "none.twm")]) == 3
+
+
+def test_a_model_is_printed_with_where_its_instructions_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.twm"
+    write_model(path, models.model("{}"))
+    assert main(["disasm", str(path)]) == 2
+    assert "the artifact has 2 programs\n  help: --segment N, where N is one of 0, 2" in capsys.readouterr().err
+    assert main(["disasm", str(path), "--segment", "1"]) == 2
+    assert main(["disasm", str(path), "--segment", "0", "--source"]) == 0
+    text = capsys.readouterr().out
+    assert "; kernel k0.mul: Cast_0, Mul_1\n" in text
+    assert "    ; first, line " in text
+    program = assemble(text, file="again.twasm", chip=models.chip())
+    segment = models.model("{}").segments[0]
+    assert isinstance(segment, ProgramSegment)
+    assert program.instrs == segment.program.instrs

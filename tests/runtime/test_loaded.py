@@ -46,9 +46,10 @@ def test_setting_up_changes_no_result() -> None:
 def test_hazards_raise_when_they_are_looked_for() -> None:
     model = load(models.model(host=False, race=True))
     model.run(models.inputs())
-    with pytest.raises(HazardError):
+    with pytest.raises(HazardError) as caught:
         model.run(models.inputs(), hazards=True)
     assert model.hazards
+    assert "first, line " in str(caught.value) and "of Cast_0, Mul_1" in str(caught.value)
 
 
 def test_kernels_share_all_cycles() -> None:
