@@ -64,18 +64,21 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     host_kernels: bool = True,
+    cache: bool = True,
+    jobs: int | None = None,
     observer: Observer | None = None,
 ) -> Artifact:
     """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
 
     ``precision`` ("fp32", "fp16", "bf16") is what the model's float32 becomes; ``shapes`` by input and ``dims`` by
     name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
-    chip is refused. Raises what `compiler.errors` lists.
+    chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
+    (by default one per core of the host); ``observer`` sees every pass. Raises what `compiler.errors` lists.
     """
     from compiler.driver import Options, compile_model
     from compiler.report.compilation import report_of
 
-    options = Options(precision, shapes or {}, dims or {}, host_kernels)
+    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs)
     compilation = compile_model(_source(model), _chip(chip), options, observer)
     compiled = _named(compilation.model, model)
     report = report_of(replace(compilation, model=compiled))

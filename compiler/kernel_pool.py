@@ -41,7 +41,7 @@ def compile_jobs(
     jobs: Sequence[Job], chip: Chip, observer: Observer, cache: KernelCache | None, processes: int | None = None
 ) -> list[Result]:
     """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
-    watched = bool(observer.watchers) or observer.stop_after is not None
+    watched = bool(observer.watchers or observer.stop_after or observer.without)
     keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip) for job in jobs]
     found: dict[int, Result] = {}
     for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compiler.errors import Problem, TilewrightError
+from compiler.errors import Problem, TilewrightError, UsageError
 from compiler.pipeline import Observer, kernel_passes
 
 # Checked from the first loop form on, until instructions take the place of loops: in between a CPU can run a kernel.
 FIRST_CHECKED, FIRST_UNCHECKED = "lower-blocks", "emit-instructions"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 _NAME_LENGTH = 80
+_MEBIBYTE = 1 << 20
+INDEX = "index.jsonl"
 
 
 class Miscompiled(TilewrightError):
@@ -23,25 +26,56 @@ class Miscompiled(TilewrightError):
 
 @dataclass
 class DumpIR:
-    """Writes the IR after each pass: one folder per kernel (and one for the graph), one numbered file per pass."""
+    """Writes the IR after each pass: one folder per kernel (and one for the graph), one numbered file per pass.
+
+    A kernel that is tried again with less has a folder for each attempt. ``index.jsonl`` says which folder is whose:
+    names come from the model, so folders are numbered and hold only what is safe in a path. Files that would be longer
+    than ``file_bytes`` are cut, and after ``total_bytes`` nothing more is written; both are noted in place.
+    """
 
     folder: Path
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _texts: dict[str, str] = field(default_factory=dict)
+    file_bytes: int = 16 * _MEBIBYTE
+    total_bytes: int = 1024 * _MEBIBYTE
+    _where: Path = field(init=False, repr=False)
+    _count: int = field(default=0, init=False)  # of folders
+    _number: int = field(default=0, init=False)  # of the next file in the folder
+    _last: Any = field(default=None, init=False, repr=False)
+    _text: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            text = f"{self.folder} is not empty, and a dump has a folder of its own"
+            raise UsageError(Problem("TW0023", text, hint="name a new folder, or empty this one"))
 
     def __call__(self, kernel: str, name: str, before: Any, after: Any) -> None:
-        where = self.folder / (_NOT_IN_NAMES.sub("_", kernel)[:_NAME_LENGTH] or "graph")
-        where.mkdir(parents=True, exist_ok=True)
-        number = self._numbers.get(kernel, 0)
-        text = after.script()
-        if number == 0:
-            self._write(where, 0, "input", before.script())
-        changed = text != (self._texts.get(kernel) if number else before.script())
-        self._write(where, number + 1, name, text if changed else "# (unchanged)\n")
-        self._numbers[kernel], self._texts[kernel] = number + 1, text
+        if before is not self._last:  # passes hand on what they made: this is another kernel, whatever its name
+            self._begin(kernel)
+            self._text = before.script()
+            self._write("input", self._text)
+        text = self._text if after is before else after.script()
+        self._write(name, text if text != self._text else "# (unchanged)\n")
+        self._last, self._text = after, text
 
-    def _write(self, where: Path, number: int, name: str, text: str) -> None:
-        (where / f"{number:02d}-{name}.py").write_text(text, encoding="utf-8")
+    def _begin(self, kernel: str) -> None:
+        cleaned = _NOT_IN_NAMES.sub("_", kernel)[:_NAME_LENGTH]
+        self._where = self.folder / f"{self._count:03d}-{cleaned}"
+        self._count, self._number = self._count + 1, 0
+        if self.total_bytes > 0:
+            self._where.mkdir(parents=True)
+            with (self.folder / INDEX).open("a", encoding="utf-8") as index:
+                index.write(json.dumps({"folder": self._where.name, "kernel": kernel}) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        if self.total_bytes <= 0:
+            return
+        content = text.encode(errors="backslashreplace")
+        allowed = min(self.file_bytes, self.total_bytes)
+        if len(content) > allowed:
+            note = "this file is cut" if allowed == self.file_bytes else "the dump is full and ends here"
+            content = content[:allowed] + f"\n# ({note})\n".encode()
+        (self._where / f"{self._number:02d}-{name}.py").write_bytes(content)
+        self._number += 1
+        self.total_bytes -= len(content)
 
 
 @dataclass

@@ -69,10 +69,14 @@ Watcher = Callable[[str, str, Any, Any], None]
 
 @dataclass
 class Observer:
-    """What a person asked to see of the passes; the default only counts seconds."""
+    """What a person asked to see of the passes; the default only counts seconds.
+
+    Passes in ``without`` are left out, to see what they are for.
+    """
 
     watchers: Sequence[Watcher] = ()
     stop_after: str | None = None
+    without: frozenset[str] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
     kernel: str = "graph"  # what the passes work on now
 
@@ -88,6 +92,8 @@ class Stopped(Exception):
 def run(passes: Sequence[Any], subject: Any, chip: Chip, observer: Observer) -> Any:
     """The subject after all passes."""
     for one in passes:
+        if one.name in observer.without:
+            continue
         start = time.perf_counter()
         after = one.run(subject, chip)
         elapsed = time.perf_counter() - start
@@ -101,7 +107,8 @@ def run(passes: Sequence[Any], subject: Any, chip: Chip, observer: Observer) -> 
 
 
 def pass_names() -> list[str]:
-    return [one.name for one in (*graph_passes(), *kernel_passes())]
+    """Each once, in the order in which it runs first."""
+    return list(dict.fromkeys(one.name for one in (*graph_passes(), *kernel_passes())))
 
 
 def check_name(name: str) -> None:

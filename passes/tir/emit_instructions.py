@@ -28,7 +28,8 @@ class EmitInstructions(Pass):
     2. A reduction that follows the fill of its destination may write there itself, if that costs less than both.
     3. A store that no candidate does raises ``NotEmittable``: the kernel runs on the host.
 
-    ``decisions`` gets the record of every nest; the function's attribute ``tw.emission`` counts them by kind.
+    ``decisions`` holds the record of every nest of the function that was emitted last; the function's attribute
+    ``tw.emission`` counts them by kind.
     """
 
     decisions: list[Decision] = field(default_factory=list, compare=False)
@@ -41,7 +42,7 @@ class EmitInstructions(Pass):
     def run(self, subject: Any, chip: Chip) -> Any:
         emitter = _Emitter(chip)
         function = emitter.function(subject)
-        self.decisions.extend(emitter.decisions)
+        self.decisions[:] = emitter.decisions
         kinds = Counter(decision.chosen.kind for decision in emitter.decisions)
         return function.with_attr(STATISTICS, dict(sorted(kinds.items())))
 
