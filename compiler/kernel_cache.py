@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compiler.artifact.files import write_atomically
+from compiler.artifact.files import open_regular, write_atomically
 from compiler.codegen.storage import from_tables, to_tables
 from compiler.errors import TilewrightError
 from compiler.kernels import Kernel, Road
@@ -24,6 +25,12 @@ from compiler.target import Chip
 
 FORMAT = 1
 PACKAGES = ("compiler", "passes")
+MAX_ENTRY_BYTES = 256 << 20
+# Nothing else is removed from the folder, whatever folder somebody names.
+_ENTRY = re.compile(r"[0-9a-f]{32}-[0-9a-f]{32}\.json")
+_HALF_WRITTEN = re.compile(r"\.[0-9a-f]{32}-[0-9a-f]{31}\..+\.tmp")
+# What reading and decoding an entry can raise, whatever its bytes are.
+_UNUSABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, TilewrightError)
 
 
 @dataclass(frozen=True)
@@ -48,18 +55,26 @@ class KernelCache:
     folder: Path
     hits: int = 0
     misses: int = 0
-    reasons: list[str] = field(default_factory=list)
 
     def load(self, key: Key, name: str) -> Kernel | None:
         try:
-            tables = json.loads((self.folder / key.file_name).read_text(encoding="utf-8"))
-            found = _kernel(tables, key, name)
-        except (OSError, ValueError, KeyError, TypeError, TilewrightError) as error:
+            found = self._read(key, name)
+        except _UNUSABLE:
             self.misses += 1
-            self.reasons.append(f"{name}: {self._why(key, error)}")
             return None
         self.hits += 1
         return found
+
+    def why_not(self, key: Key) -> str:
+        """Why `load` would miss; empty where it would hit."""
+        try:
+            self._read(key, "")
+        except _UNUSABLE as error:
+            if not (self.folder / key.file_name).exists():
+                return self._nearest(key)
+            reason = error.problems[0].message if isinstance(error, TilewrightError) else str(error)
+            return f"its entry cannot be used: {reason or type(error).__name__}"
+        return ""
 
     def store(self, key: Key, kernel: Kernel) -> None:
         content = {
@@ -79,35 +94,56 @@ class KernelCache:
             return  # a full or read-only disk costs time, not the compilation
 
     def entries(self) -> Iterator[Path]:
-        if self.folder.is_dir():
-            yield from sorted(self.folder.glob("*-*.json"))
+        yield from self._named(_ENTRY)
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries; how many there were, and their bytes."""
+        """Remove all entries, and what killed processes left half written; how many entries there were, their bytes."""
         count = size = 0
         for path in self.entries():
-            size += path.stat().st_size
+            size += _size(path)
             path.unlink(missing_ok=True)
             count += 1
+        for path in self._named(_HALF_WRITTEN):
+            path.unlink(missing_ok=True)
         return count, size
 
-    def _why(self, key: Key, error: Exception) -> str:
-        """Why there was no use in looking: what the nearest entry was made with."""
-        if not isinstance(error, FileNotFoundError):
-            return f"its entry cannot be used ({type(error).__name__})"
-        for path in self.folder.glob(f"{key.function[:32]}-*.json"):
+    def size_bytes(self) -> int:
+        return sum(map(_size, self.entries()))
+
+    def _named(self, pattern: re.Pattern[str]) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if pattern.fullmatch(path.name))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _read(self, key: Key, name: str) -> Kernel:
+        return _kernel(_tables(self.folder / key.file_name), key, name)
+
+    def _nearest(self, key: Key) -> str:
+        """What the entry of the same kernel that differs least was made with."""
+        nearest: list[str] | None = None
+        for path in self.entries():
+            if not path.name.startswith(f"{key.function[:32]}-"):
+                continue
             try:
-                other = json.loads(path.read_text(encoding="utf-8"))["key"]
-            except (OSError, ValueError, KeyError, TypeError):
+                other = dict(_tables(path)["key"])
+            except _UNUSABLE:
                 continue
             differing = [part for part in ("schedule", "chip", "compiler") if other.get(part) != getattr(key, part)]
-            return f"known, but with another {' and another '.join(differing)}"
-        return "never compiled before"
+            if nearest is None or len(differing) < len(nearest):
+                nearest = differing
+        if nearest is None:
+            return "never compiled before"
+        return f"known, but with another {' and another '.join(nearest)}"
 
 
 def default_folder() -> Path:
-    root = os.environ.get("TILEWRIGHT_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return Path(root or Path.home() / ".cache") / "tilewright" / "compiled"
+    """``TILEWRIGHT_CACHE``, or a folder where the system wants caches to be."""
+    chosen = os.environ.get("TILEWRIGHT_CACHE")
+    if chosen:
+        return Path(chosen)
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (never raises)
+    return Path(root) / "tilewright" / "kernels"
 
 
 def key_of(func: Any, schedule: str, chip: Chip) -> Key:
@@ -134,9 +170,24 @@ def compiler_digest() -> str:
     return digest.hexdigest()
 
 
+def _tables(path: Path) -> Any:
+    """What an entry holds; raises for what cannot be one."""
+    with open_regular(path, "the cache entry") as (file, size):
+        if size > MAX_ENTRY_BYTES:
+            raise ValueError(f"{size} bytes are too many")
+        return json.loads(file.read(MAX_ENTRY_BYTES))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another process clears, too
+        return 0
+
+
 def _kernel(tables: Any, key: Key, name: str) -> Kernel:
     if tables["format"] != FORMAT or tables["key"] != vars(key) or tables["sha256"] != _digest(tables["content"]):
-        raise ValueError(name)
+        raise ValueError("it does not hold what its name says")
     content = json.loads(tables["content"])
     return Kernel(
         name,

@@ -1,0 +1,87 @@
+"""``tilewright cache``: the compiled kernels that are kept on disk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from compiler.cli.model_options import add_model_options, driver_options
+from compiler.errors import Problem, UsageError
+from compiler.report.tables import columns, printable, size_text, some
+
+if TYPE_CHECKING:
+    from compiler.kernel_cache import KernelCache
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The folder is TILEWRIGHT_CACHE of the environment, if that is set."
+    actions = ("status", "clear", "why")
+    parser.add_argument("action", choices=actions, help="why: which kernels of MODEL it has, and why not the others")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="with `why`: the model, an .onnx file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_model_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if (args.action == "why") != (args.model is not None):
+        text = "`why` needs a MODEL" if args.action == "why" else f"`{args.action}` takes no MODEL"
+        raise UsageError(Problem("TW0002", text))
+    if args.action != "why" and (args.chip or args.precision or args.shapes or args.dims or args.require_npu):
+        raise UsageError(Problem("TW0002", f"`{args.action}` is about all kernels: how to compile has no meaning"))
+    from compiler.kernel_cache import KernelCache, default_folder
+
+    cache = KernelCache(default_folder())
+    content = {"status": _status, "clear": _clear, "why": _why}[args.action](args, cache)
+    if args.json:
+        print(json.dumps({"schema_version": 1, "folder": str(cache.folder), **content}, indent=2))
+    else:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, cache, content))
+    return 0
+
+
+def _status(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
+    return {"entries": len(list(cache.entries())), "bytes": cache.size_bytes()}
+
+
+def _clear(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
+    count, size = cache.clear()
+    return {"removed_entries": count, "freed_bytes": size}
+
+
+def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
+    from compiler.driver import plan
+    from compiler.kernel_cache import key_of
+    from compiler.pipeline import Observer
+
+    chip, options = driver_options(args)
+    kernels = plan(args.model, chip, options, Observer())
+    found: dict[Any, dict[str, Any]] = {}
+    for use in kernels.uses():
+        same = kernels.key(use)
+        if same not in found:
+            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, chip))
+            found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
+        found[same]["uses"] += 1
+    return {"chip": chip.name, "kernels": list(found.values())}
+
+
+def _lines(args: argparse.Namespace, cache: KernelCache, content: dict[str, Any]) -> Iterator[str]:
+    if args.action == "status":
+        yield f"{cache.folder}: {content['entries']:,} kernels, {size_text(content['bytes'])}"
+    elif args.action == "clear":
+        yield f"{cache.folder}: removed {content['removed_entries']:,} kernels, {size_text(content['freed_bytes'])}"
+    else:
+        kernels = content["kernels"]
+        rows = [("kernel of", "class", "uses", "in the cache?")]
+        for kernel in kernels:
+            answer = f"no: {kernel['why_not']}" if kernel["why_not"] else "yes"
+            rows.append((some(kernel["nodes"]), kernel["class"], str(kernel["uses"]), answer))
+        yield from columns(rows)
+        hits = sum(not kernel["why_not"] for kernel in kernels)
+        yield ""
+        yield f"{hits} of {len(kernels)} kernels for {content['chip']} are in {cache.folder}"
+        if hits < len(kernels):
+            yield "what does not fit the chip as one kernel is not kept, and tried anew each time"
