@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench calibrate demo determinism fuzz models mutate-sync
+JOBS := agree bench bench-models calibrate demo determinism fuzz models mutate-sync pass-table random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -49,6 +49,15 @@ format: $(STAMP) ## fix what `make lint` can fix
 
 types: $(STAMP) ## check types: mypy --strict
 	$(BIN)/mypy
+
+random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
+	$(BIN)/python -m ci.random_kernels
+
+pass-table: $(STAMP) ## what each TIR pass is good for, over the models
+	$(BIN)/python -m ci.pass_table
+
+bench-models: $(STAMP) ## a functional run of ResNet-50 beside TVM's untuned CPU build
+	$(BIN)/python -m ci.bench_models
 
 models: $(STAMP) ## compile and run every model of the zoo, and compare with onnxruntime
 	$(BIN)/python -m ci.models

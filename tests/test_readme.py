@@ -1,5 +1,6 @@
 """The README's promises that code can check."""
 
+import os
 import re
 import shlex
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from compiler.cli.main import VERBS, main
@@ -19,15 +21,18 @@ from compiler.target import load_chip
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MACHINE = (ROOT / "docs/machine.md").read_text(encoding="utf-8")
+EXAMPLES = "docs/examples"
+EXAMPLE = f"{EXAMPLES}/add.twasm"
 
 
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-EXAMPLE = "docs/examples/add.twasm"
+def blocks(page: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
-def section(title: str) -> str:
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL)
-    assert found, f"the README has no section {title!r}"
+def section(title: str, page: str = README) -> str:
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"there is no section {title!r}"
     return found[1]
 
 
@@ -50,37 +55,59 @@ def test_every_target_named_exists() -> None:
 
 def test_links_lead_somewhere() -> None:
     to_be_generated = {"docs/isa.md"}  # by `make isa-docs`
-    for page in ("README.md", "SECURITY.md", "CHANGELOG.md", "ci/README.md"):
+    for page in ("README.md", "docs/machine.md", "docs/compiler.md", "SECURITY.md", "CHANGELOG.md", "ci/README.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text)) - to_be_generated
         assert all((ROOT / page).parent.joinpath(link).exists() for link in links), (page, links)
 
 
+@pytest.mark.parametrize("page", [README, MACHINE], ids=["README", "machine"])
 def test_every_command_shown_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / EXAMPLE).parent.mkdir(parents=True)
-    shutil.copy(ROOT / EXAMPLE, tmp_path / EXAMPLE)
+    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
     monkeypatch.chdir(tmp_path)
-    shown = [line for language, block in BLOCKS if not language for line in block.splitlines()]
-    commands = [shlex.split(line) for line in shown if line.startswith("tilewright ")]
-    assert {words[1] for words in commands} == set(VERBS)
-    for words in commands:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    main(["asm", EXAMPLE, "--chip", "tw2", "-o", "add.twm"])  # which the README takes from the other page
+    for words in commands_in(page):
         assert main(words[1:]) == 0, (words, capsys.readouterr().err)
     assert "hazards: none" in capsys.readouterr().out
 
 
-def test_the_python_shown_runs() -> None:
-    (program,) = [text for language, text in BLOCKS if language == "python"]
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+def commands_in(page: str) -> list[list[str]]:
+    shown = [line for language, block in blocks(page) if not language for line in block.splitlines()]
+    return [shlex.split(line) for line in shown if line.startswith("tilewright ")]
+
+
+def test_every_verb_is_shown() -> None:
+    assert {words[1] for words in commands_in(README)} == set(VERBS)
+
+
+@pytest.mark.parametrize("page", [README, MACHINE], ids=["README", "machine"])
+def test_the_python_shown_runs(page: str, tmp_path: Path) -> None:
+    (program,) = [text for language, text in blocks(page) if language == "python"]
+    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_example_is_the_zoos() -> None:
+    from models import zoo
+
+    shipped = onnx.load(ROOT / EXAMPLES / "digits.onnx")
+    assert shipped.SerializeToString(deterministic=True) == zoo.build("digits-cnn").SerializeToString(
+        deterministic=True
+    )
 
 
 def test_the_loop_shown_is_the_one_that_runs() -> None:
     def bare(text: str) -> list[str]:
         return [line for each in text.splitlines() if (line := without_comment(each).strip())]
 
-    shown, whole = bare(BLOCKS[1][1]), bare((ROOT / EXAMPLE).read_text(encoding="utf-8"))
+    shown, whole = bare(blocks(MACHINE)[0][1]), bare((ROOT / EXAMPLE).read_text(encoding="utf-8"))
     assert len(shown) > 10
     assert any(whole[at : at + len(shown)] == shown for at in range(len(whole)))
 
@@ -93,12 +120,12 @@ def test_the_race_shown_is_what_the_checker_says() -> None:
     chip = load_chip("tw2")
     found = simulate(assemble("\n".join(moved), chip=chip), chip, hazards=True).hazards
     said = re.sub(r"\(instruction.*?\)", "(...)", "\n".join(problem.render() for problem in found))
-    shown = next(block for _, block in BLOCKS if block.startswith("error[TW1405]"))
+    shown = next(block for _, block in blocks(MACHINE) if block.startswith("error[TW1405]"))
     assert shown.splitlines()[0] in said
     assert shown.splitlines()[1] in said
 
 
 def test_every_directive_is_in_the_summary() -> None:
-    summary = section("Writing a program")
+    summary = section("Writing a program", MACHINE)
     missing = [word for word in DIRECTIVES if f"`{word}" not in summary]
     assert not missing

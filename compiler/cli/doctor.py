@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from compiler.errors import TilewrightError, UnsupportedError
 from compiler.report.tables import columns, printable, size_text
 
-REQUIRED = ("numpy", "ml_dtypes", "numba", "threadpoolctl", "apache-tvm", "onnx", "onnx-ir", "onnxscript")
+REQUIRED = ("numpy", "ml_dtypes", "numba", "threadpoolctl", "apache-tvm", "onnx")
 OPTIONAL = {"onnxruntime": "`tilewright verify` needs it"}
 LEAST_FREE_BYTES = 1 << 30
 PYTHON = (3, 11)
