@@ -29,14 +29,23 @@ def run(args: argparse.Namespace) -> int:
 
     public = [one for one in all_operators() if one.domain != INTERNAL]
     chosen = [one for one in public if args.name in (None, one.name, one.full_name)]
-    if not chosen:
-        raise _unknown(args.name, [one.name for one in public])
+    imported = [name for name in _gone_after_import() if args.name in (None, name)]
+    if not chosen and not imported:
+        raise _unknown(args.name, [*(one.name for one in public), *_gone_after_import()])
     if args.json:
-        print(json.dumps({"operators": [_content(one) for one in chosen]}, indent=2))
+        print(json.dumps({"operators": [_content(one) for one in chosen], "gone_after_import": imported}, indent=2))
         return 0
-    lines = _markdown(chosen) if args.markdown else _text(chosen, args.name is not None)
+    lines = _markdown(chosen, imported) if args.markdown else _text(chosen, imported, args.name is not None)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
+
+
+def _gone_after_import() -> list[str]:
+    """Operators that importing a model answers, unrolls or inlines: nothing is left of them to compute."""
+    from compiler.frontend.control_flow import CONTROL_FLOW
+    from compiler.frontend.static_operators import STATIC_OPERATORS
+
+    return sorted({*CONTROL_FLOW, *STATIC_OPERATORS})
 
 
 def _unknown(name: str, names: Sequence[str]) -> Exception:
@@ -73,22 +82,24 @@ def _first_line(one: Declared) -> str:
     return (one.function.__doc__ or "").strip().partition("\n")[0]
 
 
-def _text(chosen: Sequence[Declared], in_detail: bool) -> Iterator[str]:
+def _text(chosen: Sequence[Declared], imported: Sequence[str], in_detail: bool) -> Iterator[str]:
     if in_detail:
         for one in chosen:
             content = _content(one)
             yield f"{content['name']} ({content['class']}): {content['doc']}".rstrip(": ")
             yield from (f"  input {text}" for text in content["inputs"])
             yield from (f"  attribute {name} = {value!r}" for name, value in content["attributes"].items())
+        yield from (f"{name}: gone after import" for name in imported)
         return
     rows = [(one.full_name, one.schedule or "composition", _first_line(one)) for one in chosen]
     yield from columns([("operator", "class", ""), *rows])
     yield ""
     counts = Counter(one.schedule or "composition" for one in chosen)
     yield f"{len(chosen)} operators: {', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))}"
+    yield f"{len(imported)} more are gone after import: {', '.join(imported)}"
 
 
-def _markdown(chosen: Sequence[Declared]) -> Iterator[str]:
+def _markdown(chosen: Sequence[Declared], imported: Sequence[str]) -> Iterator[str]:
     yield "# Supported operators"
     yield ""
     yield "Made by `tilewright ops --markdown` from the declarations."
@@ -99,3 +110,4 @@ def _markdown(chosen: Sequence[Declared]) -> Iterator[str]:
         content = _content(one)
         cells = (content["name"], content["class"], "; ".join(content["inputs"]), ", ".join(content["attributes"]))
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield from (f"| {name} | gone after import | | |" for name in imported)

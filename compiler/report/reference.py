@@ -46,7 +46,8 @@ def _refused(error: Exception) -> UnsupportedError:
 def with_every_output(model: Any) -> Any:
     """The model with the outputs of all its nodes as outputs, in the order in which they are computed.
 
-    Sub-graphs stay as they are: what is inside belongs to the node that holds them.
+    Sub-graphs stay as they are: what is inside belongs to the node that holds them. Values that depend on no input
+    are left out: they are folded, and not computed.
     """
     import onnx
 
@@ -54,11 +55,23 @@ def with_every_output(model: Any) -> Any:
     whole.CopyFrom(model)
     there = {output.name for output in whole.graph.output}
     typed = {info.name: info for info in _inferred(whole)}
-    computed = [name for node in whole.graph.node for name in node.output if name]
-    for name in computed:
+    for name in _computed(whole.graph):
         if name not in there and name in typed:
             whole.graph.output.append(typed[name])
     return whole
+
+
+def _computed(graph: Any) -> list[str]:
+    """What nodes make of the inputs, in their order."""
+    stored = {each.name for each in graph.initializer}
+    varying = {each.name for each in graph.input} - stored
+    found = []
+    for node in graph.node:
+        holds_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        if holds_graphs or varying.intersection(node.input):
+            varying.update(node.output)
+            found += [name for name in node.output if name]
+    return found
 
 
 def _inferred(model: Any) -> Iterable[Any]:
