@@ -1,0 +1,118 @@
+"""Kernels compiled one after another, in processes, or not at all because the cache has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from compiler import kernel_pool
+from compiler.codegen.storage import to_tables
+from compiler.kernel_cache import KernelCache
+from compiler.kernel_pool import LEAST_PER_PROCESS, Job, Result, WorkerDied, compile_jobs
+from compiler.kernels import Kernel, NoRoadLeft, Road
+from compiler.pipeline import Observer, Stopped
+from compiler.target import load_chip
+
+TINY = load_chip("tiny")
+
+
+def plus_one(extent: int) -> Any:
+    x = te.placeholder((extent,), "float32", "x")
+    return te.create_prim_func([x, te.compute((extent,), lambda i: x[i] + tirx.const(1, "float32"), "y")])
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(plus_one(20 + number), "elementwise", f"kernel{number}") for number in range(count)]
+
+
+def contents(results: list[Result]) -> list[Any]:
+    assert all(isinstance(result, Kernel) for result in results)
+    return [(k.name, k.tile, k.roads, k.statistics, to_tables(k.code)) for k in results if isinstance(k, Kernel)]
+
+
+def test_processes_give_what_one_process_gives_in_order_and_with_its_times() -> None:
+    wanted = jobs(2 * LEAST_PER_PROCESS)
+    alone, together = Observer(), Observer()
+    expected = contents(compile_jobs(wanted, TINY, alone, None, 1))
+    assert contents(compile_jobs(wanted, TINY, together, None, 2)) == expected
+    assert [name for name, *_ in expected] == [job.name for job in wanted]
+    assert set(alone.seconds) == set(together.seconds)
+    assert min(together.seconds.values()) > 0
+
+
+def test_what_the_cache_has_is_not_compiled(tmp_path: Path) -> None:
+    found = KernelCache(tmp_path)
+    first = compile_jobs(jobs(2), TINY, Observer(), found, 1)
+    observer = Observer()
+    again = compile_jobs(jobs(2), TINY, observer, found, 1)
+    assert contents(again) == contents(first)
+    assert not observer.seconds
+    assert (found.hits, found.misses, len(list(found.entries()))) == (2, 2, 2)
+
+
+def test_known_and_unknown_kernels_come_back_in_order(tmp_path: Path) -> None:
+    found = KernelCache(tmp_path)
+    wanted = jobs(5)
+    compile_jobs([wanted[1], wanted[3]], TINY, Observer(), found, 1)
+    results = compile_jobs(wanted, TINY, Observer(), found, 1)
+    assert [result.name for result in results] == [job.name for job in wanted]
+    assert found.hits == 2
+
+
+@pytest.mark.parametrize("watched", [{"watchers": [lambda *_: None]}, {"without": frozenset({"loop-shift"})}])
+def test_who_watches_sees_every_kernel_and_leaves_the_cache_alone(tmp_path: Path, watched: dict[str, Any]) -> None:
+    found = KernelCache(tmp_path)
+    compile_jobs(jobs(1), TINY, Observer(), found, 1)
+    observer = Observer(**watched)
+    compile_jobs(jobs(2), TINY, observer, found, 1)
+    assert observer.seconds
+    assert len(list(found.entries())) == 1
+
+
+def test_a_stop_ends_it_at_the_first_kernel() -> None:
+    observer = Observer(stop_after="lower-blocks")
+    with pytest.raises(Stopped):
+        compile_jobs(jobs(2 * LEAST_PER_PROCESS), TINY, observer, None, 2)
+    assert observer.kernel == "kernel0"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_kernel_without_a_road_says_what_was_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processes: int
+) -> None:
+    compile_one = kernel_pool.compile_kernel
+
+    def sometimes(func: Any, schedule: str, chip: Any, observer: Observer, name: str) -> Kernel:
+        if name == "kernel1":
+            raise NoRoadLeft(name, [Road("a tile", "too large")])
+        return compile_one(func, schedule, chip, observer, name)
+
+    monkeypatch.setattr(kernel_pool, "compile_kernel", sometimes)
+    found = KernelCache(tmp_path)
+    results = compile_jobs(jobs(2 * LEAST_PER_PROCESS), TINY, Observer(), found, processes)
+    (failed,) = [result for result in results if isinstance(result, NoRoadLeft)]
+    assert results.index(failed) == 1
+    assert (failed.name, failed.roads) == ("kernel1", (Road("a tile", "too large"),))
+    assert len(list(found.entries())) == len(results) - 1
+
+
+def test_a_process_that_dies_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> Kernel:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    monkeypatch.setattr(kernel_pool, "compile_kernel", die)
+    with pytest.raises(WorkerDied, match="--jobs 1") as caught:
+        compile_jobs(jobs(2 * LEAST_PER_PROCESS), TINY, Observer(), None, 2)
+    assert caught.value.exit_code == 70
+
+
+def test_few_kernels_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_pool, "ProcessPoolExecutor", None)
+    assert len(compile_jobs(jobs(2 * LEAST_PER_PROCESS - 1), TINY, Observer(), None, 8)) == 2 * LEAST_PER_PROCESS - 1
+    assert compile_jobs([], TINY, Observer(), None) == []
