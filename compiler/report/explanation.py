@@ -214,7 +214,7 @@ def _lines(one: Explanation, with_instructions: bool) -> Iterator[str]:
         yield f"statement {number}: {statement.nest}"
         yield from _way_lines(statement)
     yield ""
-    yield f"{len(one.statements)} statements, {_count(one):,} instructions"
+    yield f"{len(one.statements)} statements, {_count(one):,} instructions; cycles are for each time a statement is met"
     if with_instructions:
         yield from (f"  {line}" for line in one.instructions)
 
