@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-models calibrate demo determinism fuzz models mutate-sync pass-table random-kernels
+JOBS := agree bench bench-models calibrate check-passes demo determinism fuzz models mutate-sync pass-table random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -52,6 +52,9 @@ types: $(STAMP) ## check types: mypy --strict
 
 random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
 	$(BIN)/python -m ci.random_kernels
+
+check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
+	$(BIN)/python -m ci.check_passes
 
 pass-table: $(STAMP) ## what each TIR pass is good for, over the models
 	$(BIN)/python -m ci.pass_table
