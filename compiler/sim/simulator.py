@@ -39,6 +39,7 @@ class Run:
     schedule: Schedule
     hazards: list[Problem]
     checked: bool = False  # whether hazards were looked for
+    loaded: list[list[int]] | None = None  # per core, what its scalar loads were taken to read
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     _workers: Workers = field(default_factory=lambda: Workers(1))
     _executed: bool = False
@@ -146,4 +147,4 @@ def prepare(
     if stuck:
         raise HazardError(stuck)
     found = report.races() + report.leaks() if hazards else []
-    return Run(program, chip, stream, classes, timed, found, hazards)
+    return Run(program, chip, stream, classes, timed, found, hazards, loaded)
