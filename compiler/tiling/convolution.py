@@ -106,14 +106,18 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
     block = sch.get(matrix)
     loads: list[Any] = []
     structural_walk(block.body.value, (ir.TensorLoad, loads.append))
-    windows, columns = _windows(block, loads[0], master.extents)
+    if not loads:  # every window lies in the padding
+        one = Windows(Axes(1, None, 2), master.extents[KW], (1, 1), (1, 1), 0, True)
+        windows, columns = one, 1
+    else:
+        windows, columns = _windows(block, loads[0], master.extents)
     return Problem(
         extents=master.extents,
         windows=windows,
         map_columns=columns,
-        dtype=cube.isa_dtype(loads[0].source),
+        dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip),
-        result_bytes=DTYPES[cube.isa_dtype(loads[0].source)].itemsize,
+        result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
     )
 
 
@@ -124,7 +128,8 @@ def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> tuple[Windows, 
     channel = row = column = None
     strides, dilations, pad_left = [1, 1], [1, 1], 0
     for axis, index in enumerate(load.indices):
-        *factors, rest = (int(f.value) for f in detect_linear_equation(index, variables))
+        linear = list(detect_linear_equation(index, variables)) or [*(0 for _ in variables), index]
+        *factors, rest = (int(factor) for factor in linear)
         if factors[position[C0]]:
             channel = axis
         for which, (output, kernel) in enumerate(((HO, KH), (WO, KW))):
@@ -132,7 +137,7 @@ def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> tuple[Windows, 
                 row, column = (axis, column) if which == 0 else (row, axis)
                 strides[which] = factors[position[output]] or 1
                 dilations[which] = factors[position[kernel]] or 1
-                pad_left = -rest if which == 1 else pad_left
+                pad_left = max(-rest, 0) if which == 1 else pad_left
     if channel is None or column is None:
         raise TypeError("a convolution's map has channels and columns")
     axes = Axes(channel, row, column)
@@ -168,10 +173,13 @@ def _areas(problem: Problem, most: int) -> Iterator[tuple[int, int]]:
         yield from ((1, c) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
 
 
-def _output_sizes(outputs: int) -> list[int]:
+def _output_sizes(problem: Problem) -> list[int]:
+    """Channels of a tile; with several groups only even parts, since a tile's channels are those of one group."""
+    outputs = problem.extents[OUT]
     fractals = ceil_div(outputs, FRACTAL)
     sizes = {ceil_div(fractals, parts) for parts in range(1, min(fractals, 16) + 1)} | {1}
-    return sorted(min(size * FRACTAL, outputs) for size in sizes)
+    channels = {min(size * FRACTAL, outputs) for size in sizes}
+    return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
 
 
 def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
@@ -179,14 +187,14 @@ def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
     most = min(MOST_ROWS, int(memory.l0c_bytes * share) // (FRACTAL * 4), int(memory.l0a_bytes * share) // BLOCK_BYTES)
     for rows, columns in _areas(problem, most):
         m16 = ceil_to(rows * columns, FRACTAL)
-        for outputs in _output_sizes(problem.extents[OUT]):
+        for outputs in _output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
             if m16 * o16 * 4 > memory.l0c_bytes * share:
                 break
             blocks = int(
                 min(memory.l0a_bytes * share // (m16 * BLOCK_BYTES), memory.l0b_bytes * share // (o16 * BLOCK_BYTES))
             )
-            step = _step(problem, blocks, columns)
+            step = _step(problem, blocks, columns < problem.extents[WO])
             if step is None:
                 continue
             chunk = _chunk(problem, int(memory.l1_bytes * share), rows, columns, outputs, step)
@@ -213,10 +221,15 @@ def _chunk(
     return next(((1, r) for r in fewer if taken((1, r)) <= room), None)
 
 
-def _step(problem: Problem, blocks: int, columns: int) -> tuple[int, int, int] | None:
-    """The largest part of channel blocks, kernel rows and columns that ``blocks`` hold, even over the whole."""
+def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, int] | None:
+    """The largest part of channel blocks, kernel rows and columns that ``blocks`` hold, even over the whole.
+
+    For a part of a row it is one row of the kernel at most.
+    """
     rows_of_kernel, columns_of_kernel = problem.kernel
     c1 = problem.extents[C1]
+    if part_of_row and rows_of_kernel > 1:
+        blocks = min(blocks, columns_of_kernel)
     if blocks >= rows_of_kernel * columns_of_kernel:
         most = min(blocks // (rows_of_kernel * columns_of_kernel), c1)
         return ceil_div(c1, ceil_div(c1, most)), rows_of_kernel, columns_of_kernel
@@ -314,16 +327,15 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     sch.set_scope(matrix, 0, cube.L0A)
     sch.compute_at(matrix, placed.step, preserve_unit_loops=True)
     whole_rows = tile.columns == problem.extents[WO]
-    # A part of a row and of the kernel's columns needs a part of what was loaded: then rows have to lie where they are
-    # found without knowing how much that was.
-    rows_apart = not whole_rows and tile.step[2] < kernel[1]
-    axes = replace(problem.windows.axes, rows_apart=rows_apart)
+    # How wide a part of a row is in L1 differs at the edges; its rows have to lie where they are found all the same.
+    axes = replace(problem.windows.axes, rows_apart=not whole_rows)
     windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
     cube.mark(sch, matrix, placed.step, str(windows))
     at_map = placed.trips[order.index(WO)] if tile.held == "map" else placed.chunk
-    feature_map = sch.cache_read(matrix, 0, cube.L1)
-    sch.compute_at(feature_map, at_map, preserve_unit_loops=True)
-    cube.mark(sch, feature_map, at_map, map_mark(axes))
+    if sch.get(matrix).reads:
+        feature_map = sch.cache_read(matrix, 0, cube.L1)
+        sch.compute_at(feature_map, at_map, preserve_unit_loops=True)
+        cube.mark(sch, feature_map, at_map, map_mark(axes))
     at_weights = outputs if tile.held == "weights" else placed.chunk
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, placed.step, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip)

@@ -10,7 +10,7 @@ from tvm.sym import detect_linear_equation
 
 from compiler.target import Chip
 from compiler.tir.conditions import conditional, conjuncts, constant, is_comparison, unhinted
-from compiler.tir.rewriter import Rewriter, is_opaque, simplified_indices, substitute
+from compiler.tir.rewriter import Rewriter, is_opaque, simplified_indices, substitute, uses
 from passes.base import Pass
 
 
@@ -50,19 +50,17 @@ class _Bounder(Rewriter):
         highs: dict[Any, list[Any]] = {loop.loop_var: [] for loop in loops}
         outside: Any = None
         for part in parts:
-            cut = _cut(part, list(lows), self.analyzer)
-            if cut is None:  # (2)
-                return mark
-            var, low, place = cut
-            if var is None:
+            if not uses(part, lows):
                 outside = part if outside is None else tirx.And(outside, part)
-            else:
-                (lows if low else highs)[var].append(place)
-        return (
-            conditional(outside, self._rebuilt(mark, loops, store, lows, highs), None)
-            if outside is not None
-            else (self._rebuilt(mark, loops, store, lows, highs))
-        )
+                continue
+            cuts = [_cut(bound, list(lows), self.analyzer) for bound in _bounds(part)]
+            known = [cut for cut in cuts if cut is not None]
+            if not cuts or len(known) < len(cuts):  # (2)
+                return mark
+            for var, is_low, place in known:
+                (lows if is_low else highs)[var].append(place)
+        bounded = self._rebuilt(mark, loops, store, lows, highs)
+        return bounded if outside is None else conditional(outside, bounded, None)
 
     def _rebuilt(
         self, mark: tirx.AttrStmt, loops: list[Any], store: Any, lows: dict[Any, Any], highs: dict[Any, Any]
@@ -105,23 +103,25 @@ def _peel(stmt: Any) -> tuple[list[Any], list[Any], Any] | None:
     return loops, conditions, stmt
 
 
-def _cut(condition: Any, variables: list[Any], analyzer: Any) -> tuple[Any, bool, Any] | None:
-    """(variable or None, whether it must be at least rather than below, the place), or None where it is no bound."""
-    if not is_comparison(condition) or isinstance(condition, tirx.EQ | tirx.NE):
-        return None
+def _bounds(condition: Any) -> list[Any]:
+    """What is not negative where a comparison holds; nothing for other conditions."""
+    if not is_comparison(condition) or isinstance(condition, tirx.NE):
+        return []
     left, right = condition.a, condition.b
-    if isinstance(condition, tirx.GT | tirx.GE):
-        left, right = right, left
-    # distance >= 0 where the condition holds
-    distance = right - left if isinstance(condition, tirx.LE | tirx.GE) else right - left - 1
+    if isinstance(condition, tirx.EQ):
+        return [left - right, right - left]
+    distance = right - left if isinstance(condition, tirx.LT | tirx.LE) else left - right
+    return [distance - 1 if isinstance(condition, tirx.LT | tirx.GT) else distance]
+
+
+def _cut(distance: Any, variables: list[Any], analyzer: Any) -> tuple[Any, bool, Any] | None:
+    """(variable, whether it must be at least rather than below, the place), or None where it is no bound of one."""
     found = detect_linear_equation(analyzer.simplify(distance), variables)
     if len(found) != len(variables) + 1:
         return None
     factors = [constant(factor) for factor in found[:-1]]
     moving = [(var, factor) for var, factor in zip(variables, factors, strict=True) if factor != 0]
-    if not moving:
-        return None, False, None
-    if len(moving) > 1 or moving[0][1] not in (1, -1):
+    if len(moving) != 1 or moving[0][1] not in (1, -1):
         return None
     var, factor = moving[0]
     place = analyzer.simplify(-found[-1]) if factor == 1 else analyzer.simplify(found[-1] + 1)

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 import tvm_ffi
 from tvm import tirx
 
+from compiler.emission.cube.places import MARK
 from compiler.emission.cube.sizes import physical_sizes
+from compiler.emission.cube.windows import map_axes
 from compiler.target import Chip
+from compiler.tir.rewriter import Rewriter, uses
 from passes.base import Pass
 
 BYTES = "tw.bytes"
@@ -21,12 +24,16 @@ class SizeCubeBuffers(Pass):
 
     a = alloc((100, 77), "float16", scope="local.l0a")
     -> a = alloc((100, 77), "float16", scope="local.l0a", annotations={"tw.bytes": 17920})
+
+    A buffer of a feature map becomes as large as what is loaded into it. TVM sizes it by the difference of two bounds
+    that it cannot compare; legal because the first element that is loaded lies at the start of the buffer.
     """
 
     name: ClassVar[str] = "size-cube-buffers"
     requires: ClassVar[frozenset[str]] = frozenset({"loops"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
+        subject = _cut_maps(subject)
         sizes = physical_sizes(subject.body)
         if not sizes:
             return subject
@@ -38,3 +45,43 @@ class SizeCubeBuffers(Pass):
             return tirx.AllocBuffer(statement.buffer, {**dict(statement.annotations), BYTES: size}, statement.span)
 
         return tvm_ffi.structural_map(subject, (tirx.AllocBuffer, annotate))
+
+
+def _cut_maps(func: Any) -> Any:
+    loaded = _Loaded()
+    loaded.function(func)
+    smaller = {
+        buffer: tirx.decl_buffer(shape, buffer.dtype, buffer.name, scope=buffer.scope(), layout=None)
+        for buffer, shape in loaded.shapes.items()
+        if shape != [int(n) for n in buffer.shape]
+    }
+    if not smaller:
+        return func
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))
+
+
+class _Loaded(Rewriter):
+    """How much of each feature map's buffer is filled at most, by axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: dict[Any, list[int]] = {}
+
+    def other(self, stmt: Any) -> Any | None:
+        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == MARK and map_axes(str(stmt.value.value)) is not None:
+            self._note(stmt.body)
+        return stmt
+
+    def _note(self, stmt: Any) -> None:
+        extents: dict[Any, int] = {}
+        while isinstance(stmt, tirx.For):
+            extents[stmt.loop_var] = int(self.analyzer.const_int_bound(stmt.extent).max_value)
+            stmt = stmt.body
+        if not isinstance(stmt, tirx.BufferStore) or stmt.buffer.scope() != "shared.l1":
+            return
+        shape = []
+        for index, extent in zip(stmt.indices, stmt.buffer.shape, strict=True):
+            along = [bound for var, bound in extents.items() if uses(index, (var,))]
+            shape.append(min(int(extent), max(along[0], 1)) if len(along) == 1 else int(extent))
+        before = self.shapes.get(stmt.buffer)
+        self.shapes[stmt.buffer] = shape if before is None else [max(a, b) for a, b in zip(before, shape, strict=True)]

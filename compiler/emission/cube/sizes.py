@@ -21,18 +21,20 @@ def physical_sizes(body: Any) -> dict[Any, int]:
     sizes: dict[Any, int] = {}
 
     def visit(mark: Any) -> None:
-        if str(mark.attr_key) == MARK:
-            for buffer, size in _sizes(str(mark.value.value), _store_in(mark.body)):
+        store = _store_in(mark.body) if str(mark.attr_key) == MARK else None
+        if store is not None:
+            for buffer, size in _sizes(str(mark.value.value), store):
                 sizes[buffer] = max(size, sizes.get(buffer, 0))
 
     structural_walk(body, (tirx.AttrStmt, visit))
     return sizes
 
 
-def _store_in(stmt: Any) -> Any:
-    while not isinstance(stmt, tirx.BufferStore):
+def _store_in(stmt: Any) -> Any | None:
+    """The store of a nest, or None where simplification left nothing of it."""
+    while isinstance(stmt, tirx.For | tirx.IfThenElse):
         stmt = stmt.then_case if isinstance(stmt, tirx.IfThenElse) else stmt.body
-    return stmt
+    return stmt if isinstance(stmt, tirx.BufferStore) else None
 
 
 def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:

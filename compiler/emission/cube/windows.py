@@ -1,6 +1,6 @@
 """Convolution windows on their way to L0A: a feature map comes to L1 by ``ldc1``, its windows to L0A by ``img2col``.
 
-L1 holds ``[c1][h][w][c0]``; its rows lie as far apart as the map that was loaded is wide. The nest of the windows is
+L1 holds ``[c1][h][w][c0]``. The nest of the windows is
 ``l0a[.., ho, wo, kd, c1, kh, kw, c0] = if_then_else(inside, l1[.., c, row, column], 0)`` where
 
     row = ho * stride + kh * dilation + e      inside where  low <= ho * stride + kh * dilation < high
@@ -47,8 +47,8 @@ HO, WO, C1, KH, KW, C0 = -7, -6, -4, -3, -2, -1
 class Axes:
     """Which axes of a feature map are channels, rows and columns; ``row`` is None where a map has one row.
 
-    With ``rows_apart`` rows lie as far apart in L1 as the buffer is wide, and are loaded one by one. Else they lie as
-    far apart as what was loaded is wide.
+    Rows lie as far apart in L1 as the buffer is wide. With ``rows_apart`` what is loaded may be narrower: then rows are
+    loaded one by one.
     """
 
     channel: int
@@ -68,7 +68,9 @@ class Axes:
 class Windows:
     """What a template says of the windows: axes of the map, and the kernel in rows and columns.
 
-    ``whole_rows`` says that all output columns stand in one tile.
+    ``pad_left`` counts from the first column that lies in L1: a negative padding leaves columns in DDR.
+    ``whole_rows`` says that all output columns stand in one tile; else a tile is a part of one row, and of the kernel's
+    rows it sees one at a time.
     """
 
     axes: Axes
@@ -96,10 +98,10 @@ def map_mark(axes: Axes) -> str:
 
 
 def map_axes(mark: str) -> Axes | None:
-    name, *numbers = mark.split()
+    name, _, numbers = mark.partition(" ")
     if name != "map":
         return None
-    return Axes.of(*map(int, numbers))
+    return Axes.of(*map(int, numbers.split()))
 
 
 def c1_stride(access: Access, axes: Axes) -> int:
@@ -125,14 +127,18 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if target.dtype != source.dtype or target.dtype not in CUBE_TYPES or source.memory != "ddr":
         yield Rejection("ldc1", f"{source.dtype} in {source.memory} and {target.dtype} in L1")
         return
-    indices = [index_of(target, axis) if axis is not None else None for axis in (axes.channel, axes.row, axes.column)]
+    indices = [None if axis is None else index_of(target, axis) for axis in (axes.channel, axes.row, axes.column)]
     loops = [single_loop(index) for index in indices]
     if {loop for loop in loops if loop} != set(nest.loops) or not source.is_affine:
         yield Rejection("ldc1", "a loop moves along neither channels, rows nor columns")
         return
     strides = [0 if loop is None else source.coefficient(loop) for loop in loops]
     stride = c1_stride(target, axes)
-    sizes = [bound(loop) for loop in loops]
+    places = (axes.channel, axes.row, axes.column)
+    sizes = [
+        bound(loop) if axis is None else min(bound(loop), target.shape[axis])
+        for loop, axis in zip(loops, places, strict=True)
+    ]
     mods = ("ddr", target.dtype)
     price = instruction_cycles("ldc1", mods, (0, 0, *(s or 0 for s in strides), *sizes, stride), chip)
     if isinstance(price, str):
@@ -140,7 +146,10 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     bases = [0 if index is None else index.base for index in indices]
 
-    pitch = target.shape[axes.column] if axes.rows_apart else extent(loops[2])
+    pitch = target.shape[axes.column]
+    if not axes.rows_apart and extent(loops[2]) != pitch:
+        yield Rejection("ldc1", "rows lie as far apart in L1 as the map is wide, which is not known here")
+        return
     one_by_one = loops[1] if axes.rows_apart else None
 
     def build() -> Any:
@@ -203,7 +212,13 @@ class Band:
         if scale > 0:
             self.lows.append(rest * -scale)
         else:
-            self.highs.append(rest * -scale + 1)
+            # A loop that the condition does not need changes nothing: its last iteration is inside, too.
+            others = [(self.output, self.stride), (self.kernel, self.dilation)]
+            further: Any = 0
+            for other, step in others:
+                if other is not None and other not in loops:
+                    further = further + (other.extent - 1) * step
+            self.highs.append(rest * -scale + 1 + further)
         return True
 
     def before(self) -> Any:
@@ -227,6 +242,9 @@ def windows_to_l0a(nest: Nest, chip: Chip) -> Iterator[Found]:
     said = Windows.of(mark_of(nest)) if nest.target.memory == "l0a" and mark_of(nest) else None
     if said is None:
         return
+    if nest.value.op == "const":
+        yield from _padding_alone(nest, chip)
+        return
     found = _Read.of(nest, said)
     if isinstance(found, str):
         yield Rejection("img2col", found)
@@ -236,6 +254,27 @@ def windows_to_l0a(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection("img2col", price)
         return
     yield Candidate(f"img2col.{nest.target.dtype}", price, 1, found.build, kind="copy")
+
+
+def _padding_alone(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """Windows that never touch the image."""
+    target = nest.target
+    kernel = {index_of(target, axis) for axis in (C1, KH, KW, C0)}
+    along_k = {loop for index in kernel if index is not None for loop in index.loops}
+    m = product_of([loop.extent for loop in nest.loops if loop not in along_k])
+    k = product_of([loop.extent for loop in along_k])
+    most = product_of([loop.bound for loop in nest.loops]) * FRACTAL
+    price = instruction_cycles("filll0a", (target.dtype,), (0, most, 0), chip)
+
+    def build() -> Any:
+        count = product_of([rounded_up(m, FRACTAL), rounded_up(k, DTYPES[target.dtype].fractal_k)])
+        slots = [address_at(target.buffer, 0), count, float(nest.value.value)]
+        return guarded(nest.loops, instruction("filll0a", (target.dtype,), slots))
+
+    if isinstance(price, str):
+        yield Rejection("filll0a", price)
+    else:
+        yield Candidate(f"filll0a.{target.dtype}", price, 1, build, kind="copy")
 
 
 @dataclass
@@ -281,23 +320,30 @@ class _Read:
             return ""
         variables = [loop.var for loop in self.nest.loops]
         for part in _conjuncts(value.args[0]):
-            distance = _distance(part)
-            if distance is None:
+            distances = _distances(part)
+            if not distances:
                 return f"{part} is no bound"
-            linear = detect_linear_equation(self.nest.surroundings.simplify(distance), variables)
-            if len(linear) != len(variables) + 1:
-                return f"{part} is not affine"
-            moving = [
-                (loop, constant(f)) for loop, f in zip(self.nest.loops, linear[:-1], strict=True) if not is_zero(f)
-            ]
-            if not moving:
+            for distance in distances:
+                problem = self._bound(part, distance, variables)
+                if problem:
+                    return problem
+        return ""
+
+    def _bound(self, part: Any, distance: Any, variables: list[Any]) -> str:
+        """Note that ``distance`` is not negative inside."""
+        linear = detect_linear_equation(self.nest.surroundings.simplify(distance), variables)
+        if len(linear) != len(variables) + 1:
+            return f"{part} is not affine"
+        pairs = zip(self.nest.loops, linear[:-1], strict=True)
+        moving = [(loop, constant(factor) or 0) for loop, factor in pairs if not is_zero(factor)]
+        loops, factors = tuple(loop for loop, _ in moving), tuple(factor for _, factor in moving)
+        if not moving:
+            if not any(part.same_as(other) for other in self.outside):
                 self.outside.append(part)
-                continue
-            loops, factors = tuple(loop for loop, _ in moving), tuple(factor or 0 for _, factor in moving)
-            if set(loops) <= {self.c1, self.c0}:
-                continue  # ldc1 left zeros behind the last channel
-            if not any(band.take(loops, factors, linear[-1]) for band in (self.rows, self.columns)):
-                return f"{part} bounds neither rows nor columns"
+        elif set(loops) <= {self.c1, self.c0}:
+            pass  # ldc1 left zeros behind the last channel
+        elif not any(band.take(loops, factors, linear[-1]) for band in (self.rows, self.columns)):
+            return f"{part} bounds neither rows nor columns"
         return ""
 
     def at_most(self) -> tuple[int, ...]:
@@ -322,7 +368,7 @@ class _Read:
         first_row = rows.first + top
         if said.whole_rows:
             width = self.source.shape[said.axes.column]
-            left, first_column = max(said.pad_left, 0), 0
+            left, first_column = said.pad_left, 0
             span = (extent(columns.output) - 1) * said.strides[1] + (said.kernel_columns - 1) * said.dilations[1] + 1
             right = max(span - width - left, 0)
             k_start = tirx.floordiv(columns.first + left, said.dilations[1]) * dtype.fractal_k
@@ -331,7 +377,7 @@ class _Read:
             left, width = columns.before(), columns.inside()
             right = columns.span - left - width
             first_column, k_start = columns.first + left, 0
-        pitch = self.source.shape[said.axes.column] if said.axes.rows_apart else width
+        pitch = self.source.shape[said.axes.column]
         offset = (first_row * pitch + first_column) * FRACTAL_ROW_BYTES
         offset = offset + _block_offset(self.source, said.axes, self.channel)
         slots = [address_at(nest.target.buffer, 0), address_at(self.source.buffer, _simple(nest, number(offset)))]
@@ -364,14 +410,16 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _distance(condition: Any) -> Any | None:
-    """An expression that is not negative where the condition holds."""
+def _distances(condition: Any) -> list[Any]:
+    """Expressions that are not negative where the condition holds; none where it is of another kind."""
     if isinstance(condition, tirx.LT):
-        return condition.b - condition.a - 1
+        return [condition.b - condition.a - 1]
     if isinstance(condition, tirx.LE):
-        return condition.b - condition.a
+        return [condition.b - condition.a]
     if isinstance(condition, tirx.GT):
-        return condition.a - condition.b - 1
+        return [condition.a - condition.b - 1]
     if isinstance(condition, tirx.GE):
-        return condition.a - condition.b
-    return None
+        return [condition.a - condition.b]
+    if isinstance(condition, tirx.EQ):
+        return [condition.a - condition.b, condition.b - condition.a]
+    return []
