@@ -117,7 +117,8 @@ def nz_to_nd(blocks: Blocks, cols: int) -> np.ndarray:
     if isinstance(blocks, Laid):
         return _resized(blocks.matrix, blocks.rows, cols)
     count, rows, k0 = blocks.shape
-    return _moved(blocks, (1, 0)).reshape(rows, count * k0)[:, :cols]
+    matrix = blocks[0] if count == 1 else _moved(blocks, (1, 0)).reshape(rows, count * k0)
+    return matrix[:, :cols]
 
 
 def _k0(blocks: Blocks) -> int:
@@ -205,12 +206,13 @@ class Sum(Laid):
     Until then an engine may gather the sums of several cores, which have nothing to do with each other.
     """
 
-    __slots__ = ("_a", "_b", "_before", "_value", "continued", "shape", "when_wanted")
+    __slots__ = ("_before", "_product", "_value", "continued", "shape", "when_wanted")
 
-    def __init__(self, a: np.ndarray, b: np.ndarray, before: Sum | np.ndarray | None) -> None:
+    def __init__(self, product: Product, before: Sum | np.ndarray | None) -> None:
         self._form, self.k0 = _l0c_blocks, FRACTAL
-        self.shape = (a.shape[0], b.shape[1])
-        self._a, self._b, self._before = a, b, before
+        self.shape = (product.m, product.n)
+        self._product: Product | None = product
+        self._before = before
         self._value: np.ndarray | None = None
         self.continued = False
         if isinstance(before, Sum):
@@ -235,30 +237,42 @@ class Sum(Laid):
         """Add the products up, in program order."""
         if self._value is None:
             self._value = self.recipe().form()
-            self._before = None
-            del self._a, self._b
+            self._before = self._product = None
         return self._value
 
     def recipe(self) -> Recipe:
         """What is to be added up."""
-        factors: list[tuple[np.ndarray, np.ndarray]] = []
+        products: list[Product] = []
         link: Sum | np.ndarray | None = self
-        while isinstance(link, Sum) and link._value is None:
-            factors.append((link._a, link._b))
+        while isinstance(link, Sum) and link._product is not None:
+            products.append(link._product)
             link = link._before
-        return Recipe(link._value if isinstance(link, Sum) else link, factors[::-1])
+        return Recipe(link._value if isinstance(link, Sum) else link, products[::-1])
+
+
+class Product(NamedTuple):
+    """A (m x k) B (k x n), both as they lie in L0."""
+
+    a: Blocks
+    b: Blocks
+    m: int
+    n: int
+    k: int
+
+    def form(self) -> np.ndarray:
+        return cube_product(l0a_to_matrix(self.a, self.m, self.k), l0b_to_matrix(self.b, self.k, self.n))
 
 
 class Recipe(NamedTuple):
     """Where a sum starts, if not from nothing, and the products that follow."""
 
     start: np.ndarray | None
-    factors: list[tuple[np.ndarray, np.ndarray]]
+    products: list[Product]
 
     def form(self) -> np.ndarray:
         total = self.start
-        for a, b in self.factors:
-            product = cube_product(a, b)
+        for each in self.products:
+            product = each.form()
             total = product if total is None else np.add(total, product, out=product)
         if total is None:
             raise TypeError("a sum has at least one product")
@@ -266,11 +280,12 @@ class Recipe(NamedTuple):
 
 
 def product_in_l0c(c: Blocks | None, a: Blocks, b: Blocks, m: int, n: int, k: int) -> Sum:
-    """C + A B, or A B where there is no C. Formed at once unless all operands are kept matrices, which never change."""
+    """C + A B, or A B where there is no C. Formed at once unless all operands are matrices that somebody keeps: those
+    must not change before."""
     before: Sum | np.ndarray | None = None
     if c is not None:
         before = c if isinstance(c, Sum) and c.shape == (m, n) else l0c_to_matrix(c, m, n)
-    total = Sum(l0a_to_matrix(a, m, k), l0b_to_matrix(b, k, n), before)
+    total = Sum(Product(a, b, m, n, k), before)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray):
         total.form()
     return total

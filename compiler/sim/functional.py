@@ -27,6 +27,7 @@ from compiler.sim.tape import Tape
 
 # Where matrices are kept as they are until somebody looks at their bytes.
 LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
+L0 = frozenset({"l0a", "l0b"})
 
 
 # ---- what a class does ------------------------------------------------------------------------------------
@@ -57,6 +58,7 @@ class _Plan:
     sources: tuple[_Operand, ...]
     targets: tuple[_Operand, ...]
     is_load: bool  # a scalar load
+    is_late: bool  # a matrix from L1 to L0: made when the product that it goes into is
 
 
 def _plan(args: Args) -> _Plan | None:
@@ -81,7 +83,8 @@ def _plan(args: Args) -> _Plan | None:
             sources.append(operand)
         if "w" in view.role:
             targets.append(operand)
-    return _Plan(args, row.semantics, tuple(sources), tuple(targets), row.kind == "sld")
+    is_late = row.raw and [o.memory for o in sources] == ["l1"] and targets[0].memory in L0
+    return _Plan(args, row.semantics, tuple(sources), tuple(targets), row.kind == "sld", is_late)
 
 
 class _Snapshots:
@@ -129,6 +132,39 @@ def _refresh(copy: np.ndarray, matrix: np.ndarray) -> None:
     np.copyto(copy, to_fp32(matrix) if matrix.dtype == np.float16 else matrix)
 
 
+class _Late(Laid):
+    """A matrix in L0 that is made of bytes in L1 each time somebody looks at it; nobody may change those before.
+
+    Most are looked at once, by a product. Its worker then makes it where the caches still hold it, side by side with
+    others, and a record needs no room for it.
+    """
+
+    __slots__ = ("_plan", "_source", "end", "start")
+
+    def __init__(self, plan: _Plan, source: np.ndarray, start: int) -> None:
+        self._plan, self._source, self.k0 = plan, source, plan.targets[0].shape[-1]
+        self.start, self.end = start, start + plan.sources[0].extent
+
+    @property
+    def matrix(self) -> np.ndarray:  # type: ignore[override]
+        made: np.ndarray = self._made().matrix
+        return made
+
+    def blocks(self) -> np.ndarray:
+        return self._made().blocks()
+
+    def _made(self) -> Any:
+        return self._plan.semantics(self._plan.args, self._source)
+
+    def kept(self, tape: Tape | None) -> Laid:
+        """The matrix as it is now, and again at this point of the tape."""
+        laid: Laid = self._made()
+        matrix = laid.matrix = laid.matrix.copy()
+        if tape is not None:
+            tape.add(lambda: np.copyto(matrix, self.matrix), matrix.size)
+        return laid
+
+
 class _Core:
     """One core's memories, and the matrices in them whose bytes have not been written."""
 
@@ -150,11 +186,16 @@ class _Core:
             self._read(operand, place) if operand.laid else self._array(operand, place)
             for operand, place in zip(plan.sources, sources, strict=False)
         ]
+        if plan.is_late and isinstance(values[0], np.ndarray):
+            self._keep(plan.targets[0], targets[0], _Late(plan, values[0], sources[0]))
+            return
         results = _compute(plan, values)
         if plan.is_load:
             self.loaded.append(int(results))
         elif isinstance(results, Laid) and plan.targets[0].laid:
-            if not (isinstance(results, Sum) and not results.formed):
+            if isinstance(results, Sum) and not results.formed:
+                self._sums.add(results, [(self, v.start, v.end) for v in values if isinstance(v, _Late)])
+            else:
                 self._own(results, plan, values, sources)
             self._keep(plan.targets[0], targets[0], results)
         else:
@@ -217,13 +258,12 @@ class _Core:
         if here and not (kept is not None and o.dense and kept[1].extent == o.extent):
             self._settle(o, place, overwritten=o.dense)
         here[place] = (result, o)
-        if isinstance(result, Sum) and not result.formed:
-            self._sums.add(result)
 
     def _overwrite(self, o: _Operand, place: int) -> np.ndarray:
         """The bytes that are about to be written; nobody may rely on what was kept of them."""
         if o.laid:
             self._settle(o, place, overwritten=o.dense)
+            self._give_back(o, place)
         elif o.memory in self._shared:
             self._shared[o.memory].written(place, o.extent)
         return self._array(o, place)
@@ -234,11 +274,23 @@ class _Core:
         for start, (laid, holder) in list(here.items()):
             if start < end and place < start + holder.extent:
                 if not (overwritten and place <= start and start + holder.extent <= end):
+                    self._give_back(holder, start)
                     array = self._array(holder, start)
                     store(array, laid)
                     if self._tape is not None:
                         self._tape.add(partial(store, array, laid))
                 del here[start]
+
+    def _give_back(self, o: _Operand, place: int) -> None:
+        """Bytes are about to change: those that products wait for, and matrices in L0, are used before."""
+        if o.memory != "l1":
+            return
+        end = place + o.extent
+        self._sums.give_back(self, place, end)
+        for here in (self._laid[name] for name in L0):
+            for start, (laid, holder) in here.items():
+                if isinstance(laid, _Late) and laid.start < end and place < laid.end:
+                    here[start] = (laid.kept(self._tape), holder)
 
 
 def _compute(plan: _Plan, values: list[Any]) -> Any:

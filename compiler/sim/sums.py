@@ -3,7 +3,7 @@ other, whatever core they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +17,9 @@ from compiler.sim.tape import Tape
 # the caches.
 MAX_PENDING = 64
 MAX_WORKERS = 8
+
+# Bytes that a sum will be made of: whose they are, the first, and the one behind the last.
+Borrowed = tuple[object, int, int]
 
 
 class Workers:
@@ -47,23 +50,34 @@ class Sums:
     def __init__(self, pool: Workers, tape: Tape | None) -> None:
         self._pool, self._tape = pool, tape
         self._waiting: list[Sum] = []
+        self._borrowed: list[Borrowed] = []
 
-    def add(self, total: Sum) -> None:
+    def add(self, total: Sum, borrowed: Iterable[Borrowed] = ()) -> None:
+        """A sum that may wait until somebody looks at it or gives back what it borrows."""
         total.when_wanted = self.form_all
+        self._borrowed += borrowed
         self._waiting.append(total)
         if len(self._waiting) >= MAX_PENDING:
             self.form_all(total)
 
+    def give_back(self, lender: object, start: int, end: int) -> None:
+        """No sum may wait any longer that needs these bytes."""
+        if any(who is lender and first < end and start < last for who, first, last in self._borrowed):
+            self._form_waiting()
+
     def form_all(self, _: Sum) -> None:
+        self._form_waiting()
+
+    def _form_waiting(self) -> None:
         # A sum that another one goes on from is formed on the way.
         last = [each for each in self._waiting if not each.continued and not each.formed]
         self._waiting.clear()
+        self._borrowed.clear()
         recipes = [each.recipe() for each in last] if self._tape is not None else []
         self._pool.each(Sum.form, last)
         if self._tape is not None:
             again = [_Again(recipe, each.form()) for recipe, each in zip(recipes, last, strict=True)]
-            elements = sum(each.result.size + sum(a.size + b.size for a, b in each.recipe.factors) for each in again)
-            self._tape.add(partial(self._pool.each, _Again.form, again), elements)
+            self._tape.add(partial(self._pool.each, _Again.form, again), sum(each.result.size for each in again))
 
 
 class _Again(NamedTuple):

@@ -160,3 +160,66 @@ def test_a_run_can_be_executed_again_on_other_data() -> None:
         run.execute(given)
         np.testing.assert_array_equal(run.outputs["y"][:16], given["a"][:16])
         np.testing.assert_array_equal(run.outputs["y"][16:], given["y"][16:])
+
+
+# ---- matrices in L0 that are made of bytes in L1 when a product wants them -----------------------------------------
+
+# Bytes, not a kept matrix, lie in L1: copied there element by element, to be read as A (16 x 16) and B (16 x 16).
+BYTES_IN_L1 = """
+    ld.ddr.l1.fp32.1d [0; 1], [a; 1], <256>
+    ld.ddr.l1.fp32.1d [4096; 1], [b; 1], <256>
+    barrier_all
+    ldl0a.fp32 [0], [0], <16, 16>, 16
+    ldl0bt.fp32 [0], [4096], <16, 16>, 16
+    barrier_all
+"""
+
+
+@pytest.mark.parametrize("overwritten", [0, 4096 + 512, 1 << 16], ids=["A", "part of B", "neither"])
+@pytest.mark.parametrize("products", [0, 1, 2], ids=["after", "before", "before and after"])
+def test_products_use_what_was_in_l1_when_it_was_loaded(overwritten: int, products: int) -> None:
+    before, after = "mad.fp32 [0], [0], [0], <16, 16, 16>\nbarrier_all\n", "madacc.fp32 [0], [0], [0], <16, 16, 16>\n"
+    overwrite = f"ld.ddr.l1.fp32.1d [{overwritten}; 1], [y; 1], <128>\nbarrier_all\n"
+    body = BYTES_IN_L1 + (before if products else "mfill.fp32 [0], <16, 16>, 0.0\nbarrier_all\n") + overwrite
+    body += after if products != 1 else ""
+    agreed(body + "barrier_all\nfix.ddr.nd.fp32.fp32.none [y], [0], <16, 16>, 16, 16", "fp32", "fp32")
+
+
+def test_a_replay_loads_anew_what_is_overwritten_in_l1() -> None:
+    """The same place in L1 and in L0 is used for several tiles; L0 keeps one of them while L1 goes on."""
+    tile = """
+    ld.ddr.l1.fp32.1d [0; 1], [a + {a}; 1], <256>
+    barrier_all
+    {load}
+    barrier_all
+    madacc.fp32 [0], [0], [0], <16, 16, 16>
+    barrier_all
+    """
+    again = "ldl0a.fp32 [0], [0], <16, 16>, 16"
+    body = BYTES_IN_L1 + "mad.fp32 [0], [0], [0], <16, 16, 16>\nbarrier_all\n"
+    body += "".join(tile.format(a=64 * n, load=again if n % 2 else "") for n in range(6))
+    body += "fix.ddr.nd.fp32.fp32.none [y], [0], <16, 16>, 16, 16"
+    program = assemble(FRAME.format(cores=1, dtype="fp32", result="fp32") + body + "\nhalt", chip=TW2)
+    run = simulate(program, TW2, hazards=True)
+    assert run.hazards == []
+    assert run.record()
+    rng = np.random.default_rng(5)
+    for _ in range(3):
+        given = {name: rng.standard_normal(array.shape, np.float32) for name, array in inputs("fp32", "fp32").items()}
+        run.execute(given)
+        np.testing.assert_array_equal(run.outputs["y"], interpret(program, TW2, given).outputs["y"])
+
+
+def test_a_replay_pads_anew_a_matrix_that_a_product_wants_larger() -> None:
+    body = LOADS.format(dtype="fp16", m=20, n=25, k=27) + "mad.fp16 [0], [0], [0], <32, 32, 32>\n"
+    program = assemble(
+        FRAME.format(cores=1, dtype="fp16", result="fp32") + body + STORE.format(result="fp32", m=32, n=32, pitch=32)
+        + "\nhalt",
+        chip=TW2,
+    )  # fmt: skip
+    run = simulate(program, TW2, hazards=True)
+    assert run.hazards == []
+    assert run.record()
+    given = inputs("fp16", "fp32")
+    run.execute(given)
+    np.testing.assert_array_equal(run.outputs["y"], interpret(program, TW2, given).outputs["y"])
