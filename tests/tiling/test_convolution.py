@@ -31,6 +31,13 @@ CASES: list[dict[str, Any]] = [
     {"x": (1, 4, 6, 9), "w": (6, 4, 3, 3), "pads": (3, 4, 3, 4)},
     {"x": (1, 4, 9, 12), "w": (6, 4, 3, 3), "pads": (-1, -2, 0, -1)},
     {"x": (1, 1, 1, 1), "w": (1, 1, 1, 1)},
+    # Conditions that simplification turns into equalities, halves, or nothing.
+    {"x": (2, 9, 4, 1), "w": (15, 3, 3, 1), "pads": (2, 3, 2, 2), "strides": (3, 3), "dilations": (3, 2), "group": 3},
+    {"x": (1, 33, 20, 13), "w": (16, 33, 3, 3), "pads": (0, 0, 1, 3), "dilations": (2, 2)},
+    {"x": (1, 17, 1), "w": (1, 17, 3), "pads": (3, 3), "strides": (2,), "dilations": (2,)},
+    {"x": (1, 48, 3, 3, 3), "w": (15, 16, 2, 2, 2), "pads": (2, 3, 0, 0, 1, 0), "strides": (3, 1, 1), "group": 3},
+    {"x": (2, 2, 7, 40), "w": (5, 2, 5, 1), "pads": (0, 1, 3, 1), "strides": (2, 2)},
+    {"x": (1, 34, 20), "w": (40, 17, 1), "pads": (3, 2), "strides": (2,), "dilations": (3,), "group": 2},
 ]
 
 
