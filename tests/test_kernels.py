@@ -1,0 +1,71 @@
+"""The roads to a kernel: less and less is asked for until something fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from compiler import kernels, pipeline
+from compiler.codegen.memory import MemoryOverflow
+from compiler.emission.errors import NotEmittable
+from compiler.kernels import NoRoadLeft, compile_kernel
+from compiler.pipeline import Observer
+from compiler.target import load_chip
+
+CHIP = load_chip("tiny")
+
+
+def doubled() -> Any:
+    x = te.placeholder((64, 64), "float32", "x")
+    return te.create_prim_func([x, te.compute((64, 64), lambda i, j: x[i, j] * tirx.const(2, "float32"), "y")])
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, failures: list[Exception]) -> None:
+    """The passes fail with these, one run after another, then work."""
+    run = pipeline.run
+
+    def pretend(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return run(*arguments)
+
+    monkeypatch.setattr(kernels.pipeline, "run", pretend)
+
+
+def test_the_first_tile_that_fits_is_taken() -> None:
+    kernel = compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
+    assert kernel.roads == ()
+    assert kernel.statistics["vector"] == 1
+
+
+def test_an_overflow_asks_for_a_smaller_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, [MemoryOverflow("ub", 9000, 8192, (("x_local.ub", 4096),)) for _ in range(3)])
+    kernel = compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
+    assert len(kernel.roads) == 3
+    assert all("9000 bytes of ub are needed" in road.why for road in kernel.roads)
+    assert kernel.tile != kernel.roads[0].what
+
+
+def test_another_template_is_tried_where_none_of_the_tiles_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, [NotEmittable.of("y[i] = mystery(x[i])", ["no row computes it"])])
+    kernel = compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
+    assert "on one core" in kernel.tile
+    assert "no row computes it" in kernel.roads[0].why
+
+
+def test_all_roads_are_listed_when_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, [MemoryOverflow("ub", 9000, 8192, ()) for _ in range(100)])
+    with pytest.raises(NoRoadLeft, match="TW2402") as caught:
+        compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
+    assert len(caught.value.roads) > 4
+    assert "double" in str(caught.value)
+
+
+def test_each_attempt_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, [MemoryOverflow("ub", 9000, 8192, ())])
+    seen: set[str] = set()
+    observer = Observer([lambda kernel, name, before, after: seen.add(kernel)])
+    compile_kernel(doubled(), "elementwise", CHIP, observer, "double")
+    assert seen == {"double.attempt2"}
