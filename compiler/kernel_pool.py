@@ -66,7 +66,10 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
         for job in jobs:
             yield _compile(job, chip, observer)
         return
-    # Forked processes find the jobs where they are: IR need not be sent.
+    # What the first kernel loads (compiled cost functions, patterns of the table) the other processes have, too; and
+    # they find the jobs where they are: IR need not be sent.
+    yield _compile(jobs[0], chip, observer)
+    jobs = jobs[1:]
     _Inherited.jobs, _Inherited.chip = jobs, chip
     try:
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
