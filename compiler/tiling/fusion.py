@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm_ffi import structural_map
+from tvm_ffi import structural_equal, structural_map
 
 from compiler import graph
 
@@ -50,18 +50,19 @@ def _declare(kind: Any, name: str) -> Any:
 
 
 def _renamed(statement: Any, names: dict[str, int]) -> Any:
-    """Blocks of one kernel need names of their own: schedules find them by name."""
+    """Blocks of one kernel need names of their own: schedules find them by name, and what one reads by its buffer."""
 
     def unique(block: Any) -> Any:
         count = names.get(block.name_hint, 0)
         names[block.name_hint] = count + 1
-        if not count:
+        reads = _distinct(block.reads)
+        if not count and len(reads) == len(block.reads):
             return block
         return s_tir.SBlock(
             block.iter_vars,
-            block.reads,
+            reads,
             block.writes,
-            f"{block.name_hint}_{count}",
+            f"{block.name_hint}_{count}" if count else block.name_hint,
             block.body,
             block.init,
             block.alloc_buffers,
@@ -70,3 +71,12 @@ def _renamed(statement: Any, names: dict[str, int]) -> Any:
         )
 
     return structural_map(statement, (s_tir.SBlock, unique))
+
+
+def _distinct(regions: Any) -> list[Any]:
+    """Regions without those that are there already: operators may be given the same buffer twice."""
+    found: list[Any] = []
+    for region in regions:
+        if not any(structural_equal(region, other) for other in found):
+            found.append(region)
+    return found

@@ -131,30 +131,47 @@ class _Grouping:
                 return False  # (2)
         elif schedule not in WITH_PROLOGUE or group.schedule != FOLLOWER:
             return False
-        outside = outside_inputs([*group.calls, call])
-        return len(group.calls) < self.limits.operators and len(outside) <= self.limits.inputs  # (3)
+        outside = Outside.of([*group.calls, call], self.module)
+        return len(group.calls) < self.limits.operators and len(outside.values) <= self.limits.inputs  # (3)
 
 
 def schedule_of(module: Any, call: Call) -> str:
     return str(module[call.callee].attrs["tw.schedule"])
 
 
-def outside_inputs(calls: Iterable[Call]) -> list[Any]:
-    """What a list of calls reads and does not make, in order of first use."""
-    made, wanted = set[Any](), dict[Any, None]()
-    for call in calls:
-        for argument in call.arguments:
-            if argument not in made:
-                wanted.setdefault(argument)
-        made.add(call.var)
-    return list(wanted)
+@dataclass
+class Outside:
+    """What a list of calls reads and does not make, in order of first use; for each call which of it its arguments are.
+
+    A call that reads one value as two of its inputs reads it twice, unless it is elementwise: in a product of a matrix
+    with itself, tiles of the two are not the same.
+    """
+
+    values: list[Any] = field(default_factory=list)
+    arguments: list[list[int | None]] = field(default_factory=list)  # None is what another of the calls makes
+
+    @classmethod
+    def of(cls, calls: Iterable[Call], module: Any) -> Outside:
+        found, made, position = cls(), set[Any](), dict[Any, int]()
+        for call in calls:
+            seen, places = set[Any](), list[int | None]()
+            for argument in call.arguments:
+                again = argument in seen and schedule_of(module, call) != FOLLOWER
+                if argument not in made and (again or argument not in position):
+                    position[argument] = len(found.values)
+                    found.values.append(argument)
+                seen.add(argument)
+                places.append(None if argument in made else position[argument])
+            found.arguments.append(places)
+            made.add(call.var)
+        return found
 
 
 def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
     """The module with one Relax function per group, and a main that calls them."""
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
     names = [
-        _add_group(builder, f"group{index}", group) if schedule_of(module, group.calls[0]) != VIEW else None
+        _add_group(builder, f"group{index}", group, module) if schedule_of(module, group.calls[0]) != VIEW else None
         for index, group in enumerate(groups)
     ]
     made: dict[Any, Any] = {}
@@ -162,7 +179,7 @@ def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
         with builder.dataflow():
             for group, name in zip(groups, names, strict=True):
                 last = group.calls[-1]
-                inputs = [made.get(value, value) for value in outside_inputs(group.calls)]
+                inputs = [made.get(value, value) for value in Outside.of(group.calls, module).values]
                 if name is None:
                     value = relax.call_tir(builder.get().get_global_var(last.callee), inputs, list(last.types))
                 else:
@@ -177,16 +194,19 @@ def _rebuilt(module: Any, body: Body, groups: list[_Group]) -> Any:
     return builder.get()
 
 
-def _add_group(builder: Any, name: str, group: _Group) -> Any:
-    outside = outside_inputs(group.calls)
-    params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(outside)]
-    made: dict[Any, Any] = dict(zip(outside, params, strict=True))
+def _add_group(builder: Any, name: str, group: _Group, module: Any) -> Any:
+    outside = Outside.of(group.calls, module)
+    params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(outside.values)]
+    made: dict[Any, Any] = {}
     attributes = {"tw.group": group.schedule, "tw.calls": [call.name for call in group.calls]}
     with builder.function(name, params, attrs=attributes, private=True):
         with builder.dataflow():
-            for call in group.calls:
+            for call, places in zip(group.calls, outside.arguments, strict=True):
                 callee = builder.get().get_global_var(call.callee)
-                inputs = [made[argument] for argument in call.arguments]
+                inputs = [
+                    made[argument] if place is None else params[place]
+                    for argument, place in zip(call.arguments, places, strict=True)
+                ]
                 made[call.var] = builder.emit(relax.call_tir(callee, inputs, list(call.types)), call.name)
             output = builder.emit_output(made[group.calls[-1].var])
         builder.emit_func_output(output)

@@ -87,3 +87,18 @@ def test_a_body_knows_who_reads_what() -> None:
     assert [call.callee for call in body.calls] == ["add"]
     assert body.consumers[value] == [body.calls[0]]
     assert body.consumers[body.results[0]][-1] is None
+
+
+def test_an_array_given_twice_is_one_that_a_block_reads_once() -> None:
+    """Schedules stage what a block reads buffer by buffer."""
+    nodes = [helper.make_node("Mul", ["x", "x"], ["y"])]
+    blocks: list[Any] = []
+    structural_walk(fused(nodes, {"x": (3, 4)}).body, (s_tir.SBlock, blocks.append))
+    assert [len(block.reads) for block in blocks if block.name_hint != "root"] == [1]
+
+
+def test_a_product_of_a_matrix_with_itself_reads_it_as_two() -> None:
+    func = fused([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": (3, 3)})
+    assert len(func.params) == 3
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    np.testing.assert_allclose(on_cpu(func, x, x), x @ x)
