@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import te
+from tvm import te, tirx
 
 from compiler import pipeline
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
@@ -32,11 +32,12 @@ def run(
     define: Callable[..., Any],
     attempt: int = 0,
 ) -> Result:
-    """Run ``define(*placeholders)`` by a template's tile; fails on any hazard."""
+    """Run ``define(*placeholders)``, a tensor or a PrimFunc, by a template's tile; fails on any hazard."""
     chip = load_chip(chip_name)
     placeholders = [te.placeholder(array.shape, array.dtype.name, name) for name, array in inputs.items()]
     result = define(*placeholders)
-    tiled = template(te.create_prim_func([*placeholders, result]), chip, attempt)
+    func = result if isinstance(result, tirx.PrimFunc) else te.create_prim_func([*placeholders, result])
+    tiled = template(func, chip, attempt)
     lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, pipeline.Observer())
     code = generate(lowered, chip)
     parameters = [p for p in code.parameters if not p.scratch]
