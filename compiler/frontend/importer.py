@@ -22,6 +22,7 @@ from compiler.errors import (
     TilewrightError,
     UnsupportedError,
 )
+from compiler.frontend import old_broadcast
 from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
@@ -157,6 +158,8 @@ class Importer:
         if schema is not None:
             bound, wrong = schema.bind_types(types)
             _raise_each(wrong)
+        if not domain and opset <= old_broadcast.LAST_OPSET:
+            site = old_broadcast.broadcast_as_now(self.graph, site)
         results = self._tensor_results(node, site, declared, schema, opset)
         if results is None:
             return self._expanded(node, site, opset)
