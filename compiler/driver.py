@@ -101,9 +101,13 @@ class _Buffers:
         for index, param in enumerate(constants):
             self._declare(param, f"w{index}", "constant")
         self.counts: dict[int, str] = {}  # by output: the buffer that says how many of its rows count
+        self.outputs: list[str] = []  # one value may be several outputs: they share its buffer
         for index, result in enumerate(self.body.results):
-            self._declare(self._written(module, result), f"out{index}", "output", like=result)
-            self._declare_count(module, index, result)
+            written = self._written(module, result)
+            if written not in self.names:
+                self._declare(written, f"out{index}", "output", like=result)
+                self._declare_count(module, index, result)
+            self.outputs.append(self.names[written])
         count = 0
         for call in self.body.calls:
             source = self.viewed(module, call)
@@ -279,7 +283,8 @@ class ModelKernels:
 
         written = use.arguments[-written_parameters(use.job.func) :]
         reason = failure.roads[-1].why if failure.roads else str(failure)
-        return HostSegment(use.job.name, reason, to_json(use.job.func), use.arguments, written)
+        operator = str(graph.attribute(use.job.func, "tw.operator", ""))
+        return HostSegment(use.job.name, reason, to_json(use.job.func), use.arguments, written, operator)
 
     def _nodes(self, members: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(node for member in members for node in self.imported.nodes.get(member, (member,))))
@@ -325,8 +330,8 @@ def _linked(
         name="model",
         chip=chip,
         segments=tuple(segments),
-        inputs=_ports(imported.inputs, "in", buffers),
-        outputs=_ports(imported.outputs, "out", buffers),
+        inputs=_ports(imported.inputs, [f"in{index}" for index in range(len(imported.inputs))], {}),
+        outputs=_ports(imported.outputs, buffers.outputs, buffers.counts),
         constants=_constants(imported, buffers),
         source_sha256=imported.source_sha256,
         options={"precision": options.precision or "", "host_kernels": options.host_kernels},
@@ -380,17 +385,10 @@ def _written_by(step: Step) -> set[str]:
     return {name for name, p in zip(step.arguments, parameters, strict=True) if p.written}
 
 
-def _ports(ports: Sequence[ModelPort], prefix: str, buffers: _Buffers) -> tuple[Port, ...]:
+def _ports(ports: Sequence[ModelPort], names: Sequence[str], counts: Mapping[int, str]) -> tuple[Port, ...]:
     return tuple(
-        Port(
-            p.name,
-            f"{prefix}{index}",
-            p.onnx_dtype,
-            isa_name(p.dtype),
-            p.shape,
-            buffers.counts.get(index, "") if prefix == "out" else "",
-        )
-        for index, p in enumerate(ports)
+        Port(p.name, name, p.onnx_dtype, isa_name(p.dtype), p.shape, counts.get(index, ""))
+        for index, (p, name) in enumerate(zip(ports, names, strict=True))
     )
 
 

@@ -67,6 +67,17 @@ def test_a_result_and_a_view_of_it_are_both_given_back() -> None:
     assert np.array_equal(results["y"], np.maximum(X, 0).reshape(1, 24))
 
 
+def test_one_value_as_two_outputs() -> None:
+    nodes = [node("Relu", "x", "y"), node("Identity", "y", "z")]
+    results = run(model(nodes, {"x": (4, 6)}, ["y", "z"]), x=X)
+    assert np.array_equal(results["y"], np.maximum(X, 0))
+    assert np.array_equal(results["z"], results["y"])
+
+
+def test_one_array_as_both_operands() -> None:
+    assert np.array_equal(run(model([node("Mul", "x x", "y")], {"x": (4, 6)}, ["y"]), x=X)["y"], X * X)
+
+
 def test_kernels_that_are_alike_are_compiled_once() -> None:
     nodes = [node("Relu", "x", "a"), node("Sigmoid", "w", "b"), node("Relu", "v", "c")]
     source = model(nodes, {"x": (4, 6), "w": (4, 6), "v": (4, 6)}, ["a", "b", "c"])
