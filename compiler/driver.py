@@ -22,8 +22,8 @@ from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse
+from compiler.tir.scopes import ISA_DTYPE
 
-ISA_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 VIEW = "view"
 
 
@@ -158,7 +158,7 @@ class _Buffers:
 
     def _declare(self, value: Any, name: str, role: str, like: Any = None, like_type: Any = None) -> None:
         kind = like_type if like_type is not None else (like if like is not None else value).ty
-        shape, dtype = tuple(int(n) for n in kind.shape), isa_name(str(kind.dtype))
+        shape, dtype = tuple(int(n) for n in kind.shape), ISA_DTYPE[str(kind.dtype)]
         self.names[value] = name
         self.declared[name] = GraphBuffer(name, dtype, shape, prod(shape) * DTYPES[dtype].itemsize, role)
 
@@ -173,10 +173,6 @@ class _Buffers:
         name = f"u{len(self.declared)}"
         self._declare(name, name, "intermediate", like_type=kind)
         return name
-
-
-def isa_name(dtype: str) -> str:
-    return ISA_NAMES.get(dtype, dtype)
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------
@@ -387,7 +383,7 @@ def _written_by(step: Step) -> set[str]:
 
 def _ports(ports: Sequence[ModelPort], names: Sequence[str], counts: Mapping[int, str]) -> tuple[Port, ...]:
     return tuple(
-        Port(p.name, name, p.onnx_dtype, isa_name(p.dtype), p.shape, counts.get(index, ""))
+        Port(p.name, name, p.onnx_dtype, ISA_DTYPE[p.dtype], p.shape, counts.get(index, ""))
         for index, (p, name) in enumerate(zip(ports, names, strict=True))
     )
 

@@ -17,34 +17,12 @@ from compiler.isa.dtypes import DTYPES, Queue
 from compiler.isa.encoding import form
 from compiler.isa.model import Row, Slot, dense_strides
 from compiler.isa.table import by_mnemonic
+from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 
 PREFIX = "tw."
 AT = "tw.at"
 ADDRESS, BYTES = "tw.address", "tw.bytes"  # annotations of an AllocBuffer
 CORE_AXIS = "blockIdx.x"
-
-_SCOPES = {
-    "": "ddr",
-    "global": "ddr",
-    "shared.l1": "l1",
-    "local.l0a": "l0a",
-    "local.l0b": "l0b",
-    "local.l0c": "l0c",
-    "local.ub": "ub",
-    "local.bt": "bt",
-    "local.fb": "fb",
-}
-_DTYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-}
 
 
 def refuse(message: str, subject: object = None) -> InvalidError:
@@ -56,17 +34,17 @@ def refuse(message: str, subject: object = None) -> InvalidError:
 def memory_of(buffer: Any) -> str:
     """The memory that a buffer's scope names."""
     scope = str(buffer.ty.storage_scope)
-    if scope not in _SCOPES:
-        raise refuse(f"buffer `{buffer.name}` has scope {scope!r}; allowed: {', '.join(filter(None, _SCOPES))}")
-    return _SCOPES[scope]
+    if scope not in MEMORY_OF_SCOPE:
+        raise refuse(f"buffer `{buffer.name}` has scope {scope!r}; allowed: {', '.join(filter(None, MEMORY_OF_SCOPE))}")
+    return MEMORY_OF_SCOPE[scope]
 
 
 def dtype_of(node: Any) -> str:
     """The instruction set's name of a buffer's or an expression's element type."""
     name = str(node.ty.dtype)
-    if name not in _DTYPES:
+    if name not in ISA_DTYPE:
         raise refuse(f"element type {name} does not exist on the chip", node)
-    return _DTYPES[name]
+    return ISA_DTYPE[name]
 
 
 def static_shape(buffer: Any) -> tuple[int, ...]:

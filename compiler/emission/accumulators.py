@@ -10,11 +10,11 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 from compiler.emission.temporaries import SCOPE, ChainLoop
 from compiler.isa.dtypes import DTYPES
 from compiler.tir.conditions import variables_of
 from compiler.tir.rewriter import fresh
+from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 
 
 @dataclass(frozen=True, eq=False)

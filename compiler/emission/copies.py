@@ -16,12 +16,12 @@ from compiler.emission.dims import Dim, Placement, eligible, merged, place, plac
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
-from compiler.emission.scopes import TIR_DTYPE
 from compiler.emission.vector import describe
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.model import dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
+from compiler.tir.scopes import TIR_DTYPE
 
 # A copy from DDR to DDR passes through UB in pieces of at most this share of it: other data lives there too.
 STAGING_SHARE = 4

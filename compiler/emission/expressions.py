@@ -8,9 +8,9 @@ from typing import Any
 
 from tvm import tirx
 
-from compiler.emission.scopes import TIR_DTYPE
 from compiler.emission.terms import LEAVES, Term
 from compiler.isa.dtypes import FLOATS, INTS
+from compiler.tir.scopes import TIR_DTYPE
 
 _INFIX: dict[str, Any] = {
     "add": tirx.Add,

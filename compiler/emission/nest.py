@@ -18,10 +18,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from compiler.emission.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 from compiler.emission.terms import Term, loads_of, term_of
 from compiler.isa.model import dense_strides
 from compiler.tir.conditions import variables_of
+from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 
 _TRIED = 128  # combinations of values
 _FAR = 1 << 20

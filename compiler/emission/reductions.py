@@ -20,12 +20,12 @@ from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
 from compiler.emission.patterns import Match, fold_spellings, match_spelling, matches
-from compiler.emission.scopes import TIR_DTYPE
 from compiler.emission.terms import Term, numbered
 from compiler.emission.vector import MEMORY, describe
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.model import dense_strides
 from compiler.target import Chip
+from compiler.tir.scopes import TIR_DTYPE
 
 FOLDED = ("add", "mul", "max", "min", "or", "and")
 

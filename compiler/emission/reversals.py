@@ -13,11 +13,11 @@ from compiler.emission.dims import Dim, Placement, eligible, merged, place
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Loop, Nest, tirx_substitute
 from compiler.emission.operands import Operands
-from compiler.emission.scopes import TIR_DTYPE
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.model import dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
+from compiler.tir.scopes import TIR_DTYPE
 
 _REACHABLE = ("ub", "ddr")
 

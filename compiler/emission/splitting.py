@@ -23,12 +23,12 @@ from compiler.emission.expressions import expression
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Loop, Nest, Surroundings
 from compiler.emission.reductions import FOLDED
-from compiler.emission.scopes import TIR_DTYPE
 from compiler.emission.temporaries import SCOPE, ChainLoop, Temporary
 from compiler.emission.terms import LEAVES, Term, loads_of, numbered, renumbered, term_of
 from compiler.target import Chip
 from compiler.tir.conditions import negated, variables_of
 from compiler.tir.rewriter import fresh, loads
+from compiler.tir.scopes import TIR_DTYPE
 
 _PLAIN = ("load", "const", "scalar")
 

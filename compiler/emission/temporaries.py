@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
-from compiler.emission.scopes import ISA_DTYPE
 from compiler.isa.dtypes import DTYPES
+from compiler.tir.scopes import ISA_DTYPE
 
 SCOPE = "local.ub"
 

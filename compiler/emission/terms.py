@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm_ffi
 
-from compiler.emission.scopes import ISA_DTYPE
+from compiler.tir.scopes import ISA_DTYPE
 
 LEAVES = frozenset({"load", "const", "scalar", "index"})
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler import graph
-from compiler.driver import ModelKernels, Use, isa_name
+from compiler.driver import ModelKernels, Use
 from compiler.isa.disassembler import instruction_text
 from compiler.kernels import Kernel, NoRoadLeft, Road, compile_kernel
 from compiler.pipeline import Observer, kernel_passes
 from compiler.report.tables import shape_text, some
+from compiler.tir.scopes import ISA_DTYPE
 
 EMISSION = "emit-instructions"
 
@@ -149,7 +150,7 @@ def _member(kernels: ModelKernels, function: Any, name: str, role: str) -> Membe
         operator=str(graph.attribute(function, "tw.operator", "a copy")),
         nodes=kernels.imported.nodes.get(name, (name,)),
         schedule=str(graph.attribute(function, "tw.schedule", "")),
-        result=f"{isa_name(str(result.dtype))} {shape_text([int(n) for n in result.shape])}",
+        result=f"{ISA_DTYPE[str(result.dtype)]} {shape_text([int(n) for n in result.shape])}",
         role=role,
     )
 

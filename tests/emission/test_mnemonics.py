@@ -12,7 +12,7 @@ from compiler.emission.expressions import operation
 from compiler.emission.nest import Nest, Surroundings, make_nest
 from compiler.emission.patterns import Pattern, Spelling, spellings
 from compiler.emission.reductions import overwriting
-from compiler.emission.scopes import TIR_DTYPE
+from compiler.tir.scopes import TIR_DTYPE
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import DTYPES, FLOATS, INTS
 from compiler.isa.model import Float, Int, Row

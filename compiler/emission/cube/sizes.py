@@ -11,7 +11,7 @@ from tvm_ffi import structural_walk
 
 from compiler.emission.cube.places import MARK, l0_bytes, l1_matrix_bytes
 from compiler.emission.cube.windows import map_axes, map_bytes
-from compiler.emission.scopes import ISA_DTYPE
+from compiler.tir.scopes import ISA_DTYPE
 
 PRODUCT = "product"
 
