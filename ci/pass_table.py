@@ -33,6 +33,7 @@ MODELS = ("mlp-256", "digits-cnn", "resnet-block-16", "lstm-16", "unet-resize-64
 KINDS = ("vector", "copy", "cube", "scalar")
 ALL = "all passes"
 MAX_REASON = 160
+UNBOUNDED = 1 << 24
 LEGEND = """\
 Statements by what does them; *lost* are those of kernels that do not compile without the pass. *executed*: how often
 one core meets the statements of the kernels that compile, and as a multiple of that with all passes.
@@ -142,7 +143,10 @@ def compiled(job: Job, chip: Chip, without: str = "") -> Outcome:
 
 
 def executed_statements(func: Any) -> int:
-    """How many instructions and scalar stores one core executes in instruction form; of bounds that vary, the most."""
+    """How many instructions and scalar stores one core executes in instruction form.
+
+    Of an extent that varies the most is taken; a loop that data bounds (NonMaxSuppression's) counts as one iteration.
+    """
     counting = _Executed()
     counting.function(func)
     return counting.count
@@ -157,7 +161,8 @@ class _Executed(Rewriter):
 
     def loop(self, loop: tirx.For) -> Any:
         outside = self._trips
-        self._trips *= max(0, self.analyzer.const_int_bound(loop.extent).max_value)
+        most = self.analyzer.const_int_bound(loop.extent).max_value
+        self._trips *= max(0, most) if most < UNBOUNDED else 1
         super().loop(loop)
         self._trips = outside
         return loop

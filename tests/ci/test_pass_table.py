@@ -29,7 +29,7 @@ def test_the_named_passes_exist() -> None:
 
 def test_statements_are_counted_as_often_as_a_core_meets_them() -> None:
     @T.prim_func(private=True)
-    def func(a: T.Buffer((64,), "float32")):
+    def func(a: T.Buffer((64,), "float32"), n: T.Buffer((1,), "int32")):
         c = T.launch_thread("blockIdx.x", 4)
         T.evaluate(T.call_extern("void", "tw.one", c))
         for i in range(5):
@@ -37,7 +37,8 @@ def test_statements_are_counted_as_often_as_a_core_meets_them() -> None:
                 T.evaluate(T.call_extern("void", "tw.two", i))
             for j in range(i + 1):
                 a[j] = T.float32(0)
-        T.evaluate(T.call_extern("void", "tw.three", c))
+        for i in range(n[0]):
+            T.evaluate(T.call_extern("void", "tw.three", c))
 
     assert pass_table.executed_statements(func) == 1 + 5 + 25 + 1
 
