@@ -37,8 +37,8 @@ def test_statements_are_counted_as_often_as_a_core_meets_them() -> None:
                 T.evaluate(T.call_extern("void", "tw.two", i))
             for j in range(i + 1):
                 a[j] = T.float32(0)
-        for i in range(n[0]):
-            T.evaluate(T.call_extern("void", "tw.three", c))
+        for j in range(n[0]):
+            T.evaluate(T.call_extern("void", "tw.three", j))
 
     assert pass_table.executed_statements(func) == 1 + 5 + 25 + 1
 
