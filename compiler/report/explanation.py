@@ -163,11 +163,11 @@ def _end(kernels: ModelKernels, use: Use) -> str:
     if graph.attribute(kernels.module[call.callee], "tw.group") is None:
         return "it copies a view of what has to stay as it is"
     readers = body.consumers.get(call.var, [])
-    names = some([name for r in readers if r is not None for name in _nodes(kernels, r)[:1]])
+    names = some(list(dict.fromkeys(name for r in readers if r is not None for name in _nodes(kernels, r)[:1])))
     if None in readers:
         return "its result is an output of the model"
     if len(readers) != 1:
-        return f"its result is read by {names or 'nobody'}"
+        return f"its result is read by {len(readers)} others: {names}" if readers else "nothing reads its result"
     reader = kernels.module[readers[0].callee]
     kind = graph.attribute(reader, "tw.group", graph.attribute(reader, "tw.schedule"))
     if kind == "view":
