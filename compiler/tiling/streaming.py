@@ -9,6 +9,8 @@ Elementwise stages are worked out wherever they are needed: only results of redu
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -31,35 +33,52 @@ from compiler.tiling.vector import (
 )
 
 PIECES = tuple(1 << k for k in range(14, 2, -1))  # elements of one piece, before what fits is known
+GOOD_PIECE = 256  # rows are kept few enough for pieces of this size: shorter ones spend their time on starting
 
 
 def schedule(func: Any, chip: Chip, budget: int) -> Tiled:
-    """The largest piece, and the rows per trip that keep all cores busy, within ``budget`` bytes of UB."""
+    """The most rows per trip that keep all cores busy, and the largest piece, within ``budget`` bytes of UB."""
     sch = new_schedule(func)
     _inline_all(sch)
     outs = result_blocks(sch)
     shape = block_facts(sch.get(outs[0])).extents or (1,)
     kept = _kept_axes(sch, outs[0])
-    rows = [t for t in tiles(shape[:kept])] if kept else []
-    rows = [t for t in reversed(rows) if prod(t.outer(shape[:kept])) >= chip.cores] or rows[:1] or [Tile(0, shape[0])]
-    for row in rows:
-        for piece in PIECES:
-            scheduled = _apply(func, row, kept, piece, chip.cores)
-            if scope_bytes(scheduled).get(UB, 0) <= budget:
-                trips = prod(row.outer(shape[:kept])) if kept else 1
-                text = f"pieces of {piece} elements, {trips} rows of tiles on {min(trips, chip.cores)} cores"
-                return Tiled(scheduled, text)
+    kept_shape = tuple(shape[axis] for axis in kept)
+    rows = tiles(kept_shape) if kept else []
+    rows = [t for t in reversed(rows) if prod(t.outer(kept_shape)) >= chip.cores] or rows[:1] or [Tile(0, shape[0])]
+
+    @cache
+    def scheduled(row: Tile, piece: int) -> Any:
+        """None where it does not fit."""
+        found = _apply(func, row, kept, piece, chip.cores)
+        return found if scope_bytes(found).get(UB, 0) <= budget else None
+
+    def most_rows(piece: int) -> int:
+        return bisect_left(rows, True, key=lambda row: scheduled(row, piece) is not None)
+
+    for least in (GOOD_PIECE, PIECES[-1]):
+        # Fewer rows and shorter pieces take less: the first that fits is found by halving.
+        first = most_rows(least)
+        if first == len(rows):
+            continue
+        row = rows[first]
+        piece = next(piece for piece in PIECES if piece == least or scheduled(row, piece) is not None)
+        trips = prod(row.outer(kept_shape)) if kept else 1
+        text = f"pieces of {piece} elements, {trips} rows of tiles on {min(trips, chip.cores)} cores"
+        return Tiled(scheduled(row, piece), text)
     raise NoFeasibleTile("the kernel", f"pieces down to {PIECES[-1]} elements")
 
 
-def _apply(func: Any, row: Tile, kept: int, piece: int, cores: int) -> Any:
+def _apply(func: Any, row: Tile, kept: tuple[int, ...], piece: int, cores: int) -> Any:
     sch = new_schedule(func)
     _inline_all(sch)
     for out in result_blocks(sch):
         store = sch.cache_write(out, 0, UB)
         loops = list(sch.get_loops(store))
+        columns = [loop for axis, loop in enumerate(loops) if axis not in kept]
+        if kept and columns:
+            sch.reorder(*(loops[axis] for axis in kept), *columns)
         rows = bind_tiles(sch, store, row if kept else Tile(0, 1 << 62), cores)
-        columns = loops[kept:]
         inner = _cut(sch, columns, piece) if columns else rows
         sch.compute_at(out, inner, preserve_unit_loops=True)
         reductions = ancestors(sch, out)
@@ -117,24 +136,23 @@ def _inline_all(sch: Any) -> None:
             sch.compute_inline(block)
 
 
-def _kept_axes(sch: Any, out: Any) -> int:
-    """How many leading axes of the result decide which results of reductions it needs: those are rows."""
+def _kept_axes(sch: Any, out: Any) -> tuple[int, ...]:
+    """The axes of the result that decide which results of reductions it needs: those are rows."""
     block = sch.get(out)
     if block_facts(block).reduced:
-        return len(block_facts(block).extents)
+        return tuple(range(len(block_facts(block).extents)))
     reduced = {sch.get(b).writes[0].source.name for b in ancestors(sch, out)}
     position = {iteration.var: index for index, iteration in enumerate(block.iter_vars)}
-    last = 0
+    kept = set[int]()
 
     def visit(load: Any) -> None:
-        nonlocal last
         if load.source.name in reduced:
             for index in load.indices:
                 structural_walk(index, (tirx.Var, note))
 
     def note(variable: Any) -> None:
-        nonlocal last
-        last = max(last, position.get(variable, -1) + 1)
+        if variable in position:
+            kept.add(position[variable])
 
     structural_walk(block.body, (ir.TensorLoad, visit))
-    return last
+    return tuple(sorted(kept))

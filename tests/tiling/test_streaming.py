@@ -43,3 +43,18 @@ def test_two_reduced_axes() -> None:
     result = run(vector.schedule, "tiny", {"x": x}, define)
     assert "pieces" in result.description
     assert np.array_equal(result.output, x.max((1, 2)))
+
+
+def test_softmax_of_long_columns_reads_each_column_once_per_stage() -> None:
+    """The axes that are reduced lie outside those that are not: they are columns of the tiles nevertheless."""
+    x = np.random.default_rng(9).standard_normal((3001, 2)).astype(np.float32)
+
+    def define(data: Any) -> Any:
+        rows = [te.reduce_axis((0, 3001), f"k{stage}") for stage in range(2)]
+        top = te.compute((2,), lambda j: te.max(data[rows[0], j], axis=rows[0]), "top")
+        total = te.compute((2,), lambda j: te.sum(te.exp(data[rows[1], j] - top[j]), axis=rows[1]), "total")
+        return te.compute((3001, 2), lambda i, j: te.exp(data[i, j] - top[j]) / total[j], "softmax")
+
+    result = run(vector.schedule, "tiny", {"x": x}, define)
+    assert "1 rows of tiles" in result.description or "2 rows of tiles" in result.description
+    np.testing.assert_allclose(result.output, exact_softmax(x.T).T, rtol=5e-5)
