@@ -23,7 +23,7 @@ from compiler.tiling.template import NoFeasibleTile, Template
 
 # The modules of `compiler.tiling` that cut the kernels of a class, the best first.
 TEMPLATES: dict[str, tuple[str, ...]] = {
-    "matmul": ("matmul",),
+    "matmul": ("matmul", "vector", "plain"),  # integers that the cube does not multiply
     "convolution": ("convolution",),
     "attention": ("attention",),
     "library": ("plain",),
@@ -64,12 +64,17 @@ class Kernel:
 def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel") -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``."""
     roads: list[Road] = []
-    for module in TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+    for module in VECTOR_TEMPLATES if _reads_nothing(func) else TEMPLATES.get(schedule, VECTOR_TEMPLATES):
         template: Template = import_module(f"compiler.tiling.{module}").schedule
         found = _by_template(func, template, chip, observer, name, roads)
         if found is not None:
             return found
     raise NoRoadLeft(name, roads)
+
+
+def _reads_nothing(func: Any) -> bool:
+    """Is an input without elements? Sums over it are empty, and there are no tiles for the cube."""
+    return any(int(extent) == 0 for param in func.params for extent in param.shape)
 
 
 def _by_template(

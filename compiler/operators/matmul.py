@@ -35,6 +35,8 @@ def product(a: te.Tensor, b: te.Tensor, transpose_a: bool = False, transpose_b: 
     if depth != (b_shape[-1] if transpose_b or not columns else b_shape[-2]):
         raise refusals.wrong_shape("the columns of a must be as many as the rows of b", a=a, b=b)
     batch = broadcast_shape(a=te.placeholder(a_shape[:-2]), b=te.placeholder(b_shape[:-2]))
+    if depth == 0:
+        return te.compute((*batch, *rows, *columns), lambda *_: tirx.const(0, dtype), "matmul")
     k = te.reduce_axis((0, depth), "k")
 
     def sum_of_products(*indices: Any) -> Any:

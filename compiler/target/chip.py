@@ -147,6 +147,10 @@ class Chip:
         size: int = getattr(self.memory, f"{name}_bytes")
         return size
 
+    def multiplies(self, dtype_name: str) -> bool:
+        """Whether the cube has products of this type."""
+        return dtype_name in _CUBE_DTYPES
+
     def macs_per_cycle(self, dtype_name: str) -> int:
         """Cube multiply-accumulates per cycle and core for operands of this type."""
         if dtype_name not in _CUBE_DTYPES:

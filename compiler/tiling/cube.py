@@ -181,7 +181,8 @@ def start_sum(sch: Any, master: Any, placed: Placed) -> None:
 
 def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
     """Say that the nest of a block inside the loop ``outside`` is one instruction."""
-    sch.annotate(loops_below(sch, block, outside)[0], CUBE, what)
+    loops = loops_below(sch, block, outside) or [sch.add_unit_loop(block)]  # a result may have no axes
+    sch.annotate(loops[0], CUBE, what)
 
 
 def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:

@@ -86,6 +86,8 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
     problem = problem_of(sch, master, chip)
+    if not chip.multiplies(problem.dtype):
+        raise NoFeasibleTile(name, f"the cube, which does not multiply {problem.dtype}")
     tile = cube.choose(candidates(problem, chip), problem, attempt)
     if tile is None:
         raise NoFeasibleTile(name, f"{attempt} tiles of a matrix product")

@@ -266,6 +266,8 @@ def stage_inputs(sch: Any, reader: Any, loop: Any) -> None:
         buffer = facts.reads[index]
         if buffer.name not in parameters or buffer.name in facts.dynamic_reads:
             continue
+        if any(int(extent) == 0 for extent in buffer.shape):
+            continue
         staged = sch.cache_read(reader, index, UB, [reader])
         sch.compute_at(staged, loop, preserve_unit_loops=True)
 
