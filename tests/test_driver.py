@@ -78,6 +78,13 @@ def test_one_array_as_both_operands() -> None:
     assert np.array_equal(run(model([node("Mul", "x x", "y")], {"x": (4, 6)}, ["y"]), x=X)["y"], X * X)
 
 
+def test_two_arrays_of_one_shape() -> None:
+    nodes = [node("Relu", "x", "a"), node("Sub", "a b", "y")]
+    b = np.flip(X).copy()
+    source = model(nodes, {"x": (4, 6), "b": (4, 6)}, ["y"])
+    assert np.array_equal(run(source, x=X, b=b)["y"], np.maximum(X, 0) - b)
+
+
 def test_kernels_that_are_alike_are_compiled_once() -> None:
     nodes = [node("Relu", "x", "a"), node("Sigmoid", "w", "b"), node("Relu", "v", "c")]
     source = model(nodes, {"x": (4, 6), "w": (4, 6), "v": (4, 6)}, ["a", "b", "c"])

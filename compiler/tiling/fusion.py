@@ -77,6 +77,6 @@ def _distinct(regions: Any) -> list[Any]:
     """Regions without those that are there already: operators may be given the same buffer twice."""
     found: list[Any] = []
     for region in regions:
-        if not any(structural_equal(region, other) for other in found):
+        if not any(region.source.same_as(other.source) and structural_equal(region, other) for other in found):
             found.append(region)
     return found
