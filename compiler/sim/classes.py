@@ -127,7 +127,7 @@ def slot_fault(slot: Slot, value: int) -> str:
 
 
 def footprints(args: Args) -> list[Footprint]:
-    """The row's views as byte runs relative to their address slots."""
+    """The row's views as byte runs relative to their address slots; what is only read comes first."""
     prints = []
     for index, (tensor, view) in enumerate(zip(args.row.tensors, args.views, strict=True)):
         run, loops = contiguous_run(view)
@@ -138,7 +138,7 @@ def footprints(args: Args) -> list[Footprint]:
         prints.append(
             Footprint(index, MEMORIES.index(view.memory), access, start, view.extent_bytes, run, tuple(loops))
         )
-    return prints
+    return sorted(prints, key=lambda each: each.access & WRITE)
 
 
 def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> ClassTable:

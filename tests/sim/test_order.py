@@ -91,6 +91,11 @@ ON_ONE_CORE = {
         lines("vdup.fp32.1d [0; 1], 1.0, <64>", flag("v", "mte3"), STORE, "sst.ub.int32 [0], 5"),
         lines("vdup.fp32.1d [0; 1], 1.0, <64>", flag("v", "mte3"), STORE, flag("mte3", "s"), "sst.ub.int32 [0], 5"),
     ),
+    "uninitialised read of what the same instruction writes": (
+        "uninitialised read",
+        lines("vadds.fp32.1d [0; 1], [0; 1], 1.0, <64>"),
+        lines("vdup.fp32.1d [0; 1], 1.0, <64>", "vadds.fp32.1d [0; 1], [0; 1], 1.0, <64>"),
+    ),
     "nothing written": (
         "uninitialised read",
         "vadds.fp32.1d [256; 1], [0; 1], 1.0, <64>",
