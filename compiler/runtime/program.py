@@ -16,7 +16,7 @@ MAX_GUESSES = 4
 
 
 class ReadyProgram:
-    """Timed before it is run first, checked for hazards before it is recorded, recorded before it is run again.
+    """Timed before it is run first, recorded when it is, checked for hazards when somebody asks for that.
 
     What a program with scalar loads does depends on the data. It is run on the guess that they read what they read
     last; if they do, that is what the program does, since each load is right if those before it are. If not, what they
@@ -28,7 +28,6 @@ class ReadyProgram:
         self.inputs = [b for b in program.buffers if b.role in ("input", "inout")]
         self.depends_on_data = any(instr.row.kind == "sld" for instr in program.instrs)
         self._run: Run | None = None
-        self._times_run = 0
 
     @property
     def ran(self) -> Run | None:
@@ -38,7 +37,7 @@ class ReadyProgram:
     def set_up(self) -> None:
         """All that can be done before there are inputs."""
         if not self.depends_on_data:
-            self._checked().record()
+            self._timed().record()
 
     def run(self, inputs: Mapping[str, np.ndarray], hazards: bool, workers: int | None) -> dict[str, np.ndarray]:
         """The output buffers' contents; with ``hazards`` any hazard raises."""
@@ -47,9 +46,8 @@ class ReadyProgram:
             self._run = run or simulate(self.program, self.chip, inputs, hazards=hazards, workers=workers)
             _raise(self._run.hazards if hazards else [])
             return self._run.outputs
-        run = self._checked() if hazards or self._times_run else self._timed()
+        run = self._checked() if hazards else self._timed()
         _raise(run.hazards if hazards else [])
-        self._times_run += 1
         run.execute(inputs, workers=workers)
         return run.outputs
 

@@ -31,6 +31,11 @@ class Memories:
         self._cores = [_CoreMemories(self, core) for core in range(cores)]
         self.fill(inputs or {})
 
+    def clear(self) -> None:
+        """Make all bytes as they were before the first input."""
+        for memory in (self.ddr, *self.llb, *(each for core in self._cores for each in core.own)):
+            memory.fill(UNINITIALISED)
+
     def fill(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Put the inputs where the program looks for them."""
         for name, array in _checked(self.program, inputs).items():
@@ -78,6 +83,10 @@ class _CoreMemories(dict[str, np.ndarray]):
     def __init__(self, owner: Memories, core: int) -> None:
         super().__init__(ddr=owner.ddr, llb=owner.llb[owner.chip.cluster_of(core)])
         self._chip = owner.chip
+
+    @property
+    def own(self) -> list[np.ndarray]:
+        return [memory for name, memory in self.items() if name not in SHARED_MEMORIES]
 
     def __missing__(self, name: str) -> np.ndarray:
         self[name] = np.full(self._chip.memory_bytes(name), UNINITIALISED, np.uint8)

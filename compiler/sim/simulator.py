@@ -42,7 +42,6 @@ class Run:
     loaded: list[list[int]] | None = None  # per core, what its scalar loads were taken to read
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     _workers: Workers = field(default_factory=lambda: Workers(1))
-    _executed: bool = False
     _recorded: tuple[Memories, Tape] | None = None
 
     @property
@@ -55,13 +54,12 @@ class Run:
 
     @property
     def recordable(self) -> bool:
-        """Whether what the program does to which bytes is known to depend on its inputs in nothing."""
-        loads = any(instr.row.kind == "sld" for instr in self.program.instrs)
-        return self.checked and not self.hazards and not loads
+        """Whether what the program does to which bytes depends on its inputs in nothing."""
+        return all(instr.row.kind != "sld" for instr in self.program.instrs)
 
     def record(self) -> bool:
         """Set up executions in advance, on inputs of zeros: they then only touch numbers. False where that cannot be,
-        for a program that is not known to be free of hazards, or one too large to be recorded."""
+        for a program with scalar loads, or one too large to be recorded."""
         zeros = {b.name: np.zeros(b.shape, DTYPES[b.dtype].numpy) for b in self.program.buffers if b.role in GIVEN}
         if self.recordable and self._recorded is None:
             self._compute(zeros, Tape())
@@ -71,17 +69,18 @@ class Run:
         """Compute ``outputs`` from ``inputs``; any number of times. Returns what the scalar loads read.
 
         The result does not depend on the number of workers. A program that can be recorded is when it is executed for
-        the second time, if it was not before.
+        the first time, if it was not before.
         """
         self._workers.count = min(MAX_WORKERS, workers or os.cpu_count() or 1)
         loaded: list[list[int]] = [[] for _ in range(self.stream.cores)]
         if self._recorded is not None:
             memories, tape = self._recorded
+            if self.hazards or not self.checked:
+                memories.clear()  # or it could read what the execution before has left there
             memories.fill(inputs)
             tape.play()
         else:
-            memories, loaded = self._compute(inputs, Tape() if self._executed and self.recordable else None)
-            self._executed = True
+            memories, loaded = self._compute(inputs, Tape() if self.recordable else None)
         self.outputs = memories.outputs()
         return loaded
 

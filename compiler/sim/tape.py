@@ -10,8 +10,9 @@ from compiler.isa.execute import reproducible
 class Tape:
     """The steps of one run that touch numbers, without the bookkeeping that found them.
 
-    What a race-free program without scalar loads does to which bytes depends on its inputs in nothing. Played again
-    on the same memories with other inputs, the steps refresh the same arrays in the same order.
+    What a program without scalar loads does to which bytes depends on its inputs in nothing. Played again on the same
+    memories with other inputs, the steps refresh the same arrays in the same order. A program that reads bytes that it
+    did not write before must find them as it found them first.
     """
 
     # Of the arrays that are kept alive for the next time: 2 GiB. ResNet-50 at 224 x 224 has some 2**28.7.

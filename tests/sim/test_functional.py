@@ -162,6 +162,19 @@ def test_a_run_can_be_executed_again_on_other_data() -> None:
         np.testing.assert_array_equal(run.outputs["y"][16:], given["y"][16:])
 
 
+def test_executed_again_a_program_finds_no_bytes_of_the_execution_before() -> None:
+    """It adds to bytes that it never wrote, which all are 0xFF at first: to -1."""
+    body = "ld.ddr.ub.int32.1d [64; 1], [a; 1], <16>\nbarrier_all\nvadd.int32.1d [0; 1], [0; 1], [64; 1], <16>\n"
+    body += "barrier_all\nst.ddr.int32.1d [y; 1], [0; 1], <16>"
+    program = assemble(FRAME.format(cores=1, dtype="int32", result="int32") + body + "\nhalt", chip=TW2)
+    given = inputs("int32", "int32")
+    for hazards in (False, True):
+        run = simulate(program, TW2, given, hazards=hazards)
+        for _ in range(3):
+            np.testing.assert_array_equal(run.outputs["y"][:16], given["a"][:16] - 1)
+            run.execute(given)
+
+
 # ---- matrices in L0 that are made of bytes in L1 when a product wants them -----------------------------------------
 
 # Bytes, not a kept matrix, lie in L1: copied there element by element, to be read as A (16 x 16) and B (16 x 16).
