@@ -26,7 +26,7 @@ from compiler.emission.reductions import FOLDED
 from compiler.emission.temporaries import SCOPE, ChainLoop, Temporary
 from compiler.emission.terms import LEAVES, Term, loads_of, numbered, renumbered, term_of
 from compiler.target import Chip
-from compiler.tir.conditions import negated, variables_of
+from compiler.tir.conditions import conjuncts, negated, variables_of
 from compiler.tir.rewriter import fresh, loads
 from compiler.tir.scopes import TIR_DTYPE
 
@@ -60,7 +60,9 @@ class Split:
             for one in self.loops
         )
         nest = Nest(loops, store, self.surroundings)
-        splitter = _Splitter(self, nest, conditions)
+        # One by one: a part of a value keeps those that say something of its own loops.
+        single = tuple(one for each in conditions for one in conjuncts(each, self.surroundings.analyzer))
+        splitter = _Splitter(self, nest, single)
         return splitter.statements() or [store]
 
 

@@ -275,3 +275,18 @@ def test_what_other_iterations_write_stays_in_order() -> None:
             s[i + 1] = T.exp(T.sin(s[i]))
 
     keeps(kernel)
+
+
+def test_a_part_that_is_worked_out_before_keeps_its_own_guard() -> None:
+    @T.prim_func(private=True)
+    def before(n: T.int32, m: T.int32) -> None:
+        a = T.alloc_buffer((4, 64), "float32", scope="local.ub")
+        b = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s = T.alloc_buffer((4, 64), "float32", scope="local.ub")
+        for i, j in T.grid(4, 64):
+            if i < n and j < m:
+                s[i, j] = a[i, j] + T.Cast("float32", b[j])
+
+    text = PreProcess().run(before, TW2).script()
+    cast = text.index("Cast(")
+    assert "if j < m" in text[:cast]
