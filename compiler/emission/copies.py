@@ -102,7 +102,7 @@ def transpositions(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 
 def _choices(nest: Nest, accesses: Sequence[Access], chip: Chip) -> list[Placement]:
-    dims = merged(eligible(nest, accesses, written=1))
+    dims = eligible(nest, accesses, written=1)
     size = DTYPES[nest.target.dtype].itemsize
     return placements(nest, dims, chip, size) or [place(nest, ())]
 

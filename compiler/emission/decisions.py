@@ -11,7 +11,7 @@ from compiler.emission.errors import NotEmittable
 from compiler.emission.initials import holds_identity
 from compiler.emission.nest import Nest
 from compiler.emission.reductions import overwriting
-from compiler.emission.reshape import divided, split_long_loops
+from compiler.emission.reshape import split_long_loops
 from compiler.target import Chip
 
 
@@ -35,11 +35,7 @@ class Decision:
 def decide(nest: Nest, chip: Chip) -> tuple[Any, Decision]:
     """The statement that does a nest best; raises :class:`NotEmittable` where there is none."""
     nest = split_long_loops(nest)
-    found = list(recognise(nest, chip))
-    reshaped = divided(nest)
-    if reshaped is not None:
-        found += recognise(reshaped, chip)
-    return _decided(nest, found)
+    return _decided(nest, list(recognise(nest, chip)))
 
 
 def decide_with_initial(initial: Nest, nest: Nest, chip: Chip) -> tuple[Any, Decision] | None:

@@ -1,7 +1,8 @@
 """Which of a nest's loops become the dimensions of an instruction, and which stay scalar loops around it.
 
-Loops that every operand walks as one are merged first. Of what is left, up to three become n2, n1 and n0; the
-estimate here ranks the choices, and the row's own timing decides among the few best.
+Up to three loops become n2, n1 and n0; the estimate here ranks the choices, and the row's own timing decides among the
+few best. Loops that all operands walk as one are one already (LoopCollapse); where a recogniser looks at some of the
+operands only, it merges what those walk as one.
 """
 
 from __future__ import annotations

@@ -263,16 +263,13 @@ class Nest:
 
 
 def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
-    """The leaf nest that ``stmt`` is, or None if it is something else (a sequence, an if, a call)."""
+    """The leaf nest that ``stmt`` is, or None if it is something else: a sequence, an if, a loop not from zero."""
     loops: list[tuple[Any, Any]] = []
-    starts: dict[Any, Any] = {}
     pragmas: dict[str, Any] = {}
     while not isinstance(stmt, tirx.BufferStore):
         if isinstance(stmt, tirx.For):
-            if not _is_plain(stmt):
+            if not _is_plain(stmt) or _constant(stmt.min) != 0:
                 return None
-            if _constant(stmt.min) != 0:
-                starts[stmt.loop_var] = stmt.loop_var + stmt.min
             loops.append((stmt.loop_var, stmt.extent))
             for key, value in stmt.annotations.items():
                 if is_pragma(key):
@@ -284,7 +281,7 @@ def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
         else:
             return None
         stmt = stmt.body
-    return make_nest(loops, tirx_substitute(stmt, starts), surroundings, pragmas)
+    return make_nest(loops, stmt, surroundings, pragmas)
 
 
 def make_nest(

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from compiler.emission import calls
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
-from compiler.emission.dims import Dim, Placement, eligible, merged, placements
+from compiler.emission.dims import Dim, Placement, eligible, placements
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
@@ -84,7 +84,7 @@ def _placed(
     sources = [reduction.sources[term.value] for _, term in match.tensors]
     accesses = [nest.target, *sources]
     widest = max(DTYPES[access.dtype].itemsize for access in accesses)
-    dims = merged(eligible(nest, accesses))
+    dims = eligible(nest, accesses)
     for placement in _placements(nest, dims, axis, chip, widest):
         made = _Fold(nest, match, dict(zip(names, sources, strict=True)), placement, axis, overwrite)
         if overwrite and not made.may_overwrite:

@@ -32,39 +32,10 @@ def _piece(extent: Any) -> int:
     return _PIECE
 
 
-def divided(nest: Nest) -> Nest | None:
-    """The nest with loops cut where indices divide them (``i // 4``, ``i % 4``), or None if none is."""
-    changed = False
-    for loop in nest.loops:
-        divisor = _divisor(nest, loop.var)
-        if divisor > 1 and loop.bound > divisor and _is_whole(nest, loop.extent, divisor):
-            nest = split(nest, loop.var, divisor)
-            changed = True
-    return nest if changed else None
-
-
 def _is_whole(nest: Nest, extent: Any, factor: int) -> bool:
     if isinstance(extent, int):
         return extent % factor == 0
     return bool(nest.surroundings.analyzer.can_prove_equal(tirx.floormod(extent, factor), 0))
-
-
-def _divisor(nest: Nest, var: Any) -> int:
-    """The constant by which an index divides a loop's variable alone; 0 if there is none or several differ."""
-    found: set[int] = set()
-
-    def visit(node: Any) -> None:
-        if isinstance(node.b, tirx.IntImm) and _is_of(node.a, var):
-            found.add(int(node.b.value))
-
-    tvm_ffi.structural_walk(nest.store, ((tirx.FloorDiv, tirx.FloorMod), visit))
-    return found.pop() if len(found) == 1 else 0
-
-
-def _is_of(expr: Any, var: Any) -> bool:
-    if isinstance(expr, ir.Var):
-        return bool(expr.same_as(var))
-    return False
 
 
 def split(nest: Nest, var: Any, factor: int) -> Nest:

@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler.emission import calls
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
-from compiler.emission.dims import Dim, Placement, eligible, merged, place, placements
+from compiler.emission.dims import Dim, Placement, eligible, place, placements
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
@@ -55,7 +55,7 @@ def _placed(nest: Nest, match: Match, sources: list[Access], chip: Chip) -> Iter
     target = row.tensors[0].name
     accesses = {target: nest.target} | {n: s for n, s in zip(names, sources, strict=True) if n != target}
     ordered = list(accesses.values())
-    dims = merged(eligible(nest, ordered, written=1))
+    dims = eligible(nest, ordered, written=1)
     widest = max(DTYPES[access.dtype].itemsize for access in ordered)
     chosen = placements(nest, dims, chip, widest) or [place(nest, ())]
     for placement in chosen:

@@ -40,12 +40,20 @@ def test_loops_ifs_and_allocations_around_nests_stay() -> None:
             if o < 6:
                 T.evaluate(
                     T.call_extern(
-                        "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0, 0]), 1, T.address_of(x[o * 16, 0]), 1, 1024
+                        "void",
+                        "tw.ld.ddr.ub.fp32.2d",
+                        *(T.address_of(a[0, 0]), 64, 1),
+                        *(T.address_of(x[o * 16, 0]), 64, 1),
+                        *(16, 64),
                     )
                 )
                 T.evaluate(
                     T.call_extern(
-                        "void", "tw.st.ddr.fp32.1d", T.address_of(out[o * 16, 0]), 1, T.address_of(a[0, 0]), 1, 1024
+                        "void",
+                        "tw.st.ddr.fp32.2d",
+                        *(T.address_of(out[o * 16, 0]), 64, 1),
+                        *(T.address_of(a[0, 0]), 64, 1),
+                        *(16, 64),
                     )
                 )
 
@@ -131,6 +139,6 @@ def test_decisions_record_every_nest() -> None:
     step = EmitInstructions()
     step.run(func, TW2)
     (decision,) = step.decisions
-    assert decision.chosen.instruction == "vrelu.fp32.1d"
-    assert {c.instruction for c in decision.candidates} == {"vrelu.fp32.1d", "vmaxs.fp32.1d", "scalar"}
+    assert decision.chosen.instruction == "vrelu.fp32.2d"
+    assert {c.instruction for c in decision.candidates} == {"vrelu.fp32.2d", "vmaxs.fp32.2d", "scalar"}
     assert decision.lines()[1].startswith("> ")
