@@ -67,6 +67,12 @@ def test_a_part_without_elements() -> None:
     check([node("Pad", "z p", "y")], {"z": z}, np.zeros((2, 5), np.float32), p=np.array([1, 0, 1, 0]))
 
 
+def test_a_split_with_a_part_without_elements() -> None:
+    x = normal(3, 5)
+    nodes = [node("Split", "x s", "a b", axis=1), node("Relu", "b", "c"), node("Concat", "c a", "y", axis=1)]
+    check(nodes, {"x": x}, x, s=np.array([5, 0]))
+
+
 @pytest.mark.parametrize("shape", [(2, 9001), (9001, 2)])
 def test_axes_longer_than_a_memory(shape: tuple[int, int]) -> None:
     x = normal(*shape)

@@ -160,19 +160,21 @@ class GraphBuilder:
             if value is not None and isinstance(argument, TensorType):
                 operands.append(value)
         instance = self._instance(declared, arguments, attributes, opset, outputs)
-        if all(0 in t.shape for t in instance.results):
-            return tuple(self.constant(np.empty(t.shape, numpy_dtype(t.dtype))) for t in instance.results)
         if len(self.calls) >= self.limits.expanded_nodes:
             text = f"{declared.full_name}: the model takes more calls than the limit of {self.limits.expanded_nodes}"
             raise LimitError(Problem("TW2033", text))
         name = self.origin or declared.name
         results = tuple(
-            Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, onnx_type(t.dtype))
+            self.constant(np.empty(t.shape, numpy_dtype(t.dtype)))
+            if 0 in t.shape
+            else Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, onnx_type(t.dtype))
             for at, t in enumerate(instance.results)
         )
         nodes = (self.origin,) if self._origin else ()
         each = [results] if len(instance.functions) == 1 else [(result,) for result in results]
         for function, made in zip(instance.functions, each, strict=True):
+            if all(0 in result.shape for result in made):
+                continue  # there is nothing to compute
             self.calls.append(Call(function, tuple(operands), made, nodes))
         return results
 
