@@ -12,7 +12,7 @@ from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axis, read, shape_of
 from compiler.operators.prim_functions import Buffer, Indices, part, prim_function
 from compiler.operators.registry import operator
-from compiler.operators.runs import Positions, pick
+from compiler.operators.runs import Positions, pick, require_listable
 from compiler.operators.signature import Constant
 
 
@@ -121,6 +121,7 @@ def padded(data: te.Tensor, before: Sequence[int], after: Sequence[int], value: 
 
 
 def _positions(mode: str, extent: int, before: int, after: int) -> Positions:
+    require_listable(before + extent + after)
     wanted = np.arange(-before, extent + after)
     if extent == 0 and wanted.size:
         raise refusals.wrong_value("cannot extend an axis without elements", "mode", mode)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler.errors import InvalidError, Problem, TilewrightError, UnsupportedError
+from compiler.errors import InvalidError, LimitError, Problem, TilewrightError, UnsupportedError
 
 
 def unknown_attribute(name: str, known: list[str]) -> TilewrightError:
@@ -58,6 +58,10 @@ def wrong_axis(axis: int, rank: int) -> TilewrightError:
 def wrong_value(rule: str, name: str, value: Any) -> TilewrightError:
     """A value of the right type that breaks a rule of the operator."""
     return InvalidError(Problem("TW2111", f"{rule}; given: {name}={value}"))
+
+
+def too_many(what: str, count: int, limit: int) -> TilewrightError:
+    return LimitError(Problem("TW2113", f"{count} {what}, limit {limit}"))
 
 
 def unsupported(what: str, hint: str = "") -> TilewrightError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import read, shape_of
 from compiler.operators.registry import operator
-from compiler.operators.runs import pick
+from compiler.operators.runs import Loop, Run, pick_runs
 from compiler.operators.signature import Constant
 
 
@@ -29,5 +31,14 @@ def tile(data: te.Tensor, repeats: Constant) -> te.Tensor | tirx.PrimFunc:
     shape = shape_of(data)
     if repeats.size != len(shape) or min(repeats.ravel().tolist(), default=0) < 0:
         raise refusals.wrong_value(f"one count for each of {len(shape)} axes", "repeats", repeats.ravel().tolist())
-    lists = [np.tile(np.arange(extent), int(count)) for extent, count in zip(shape, repeats.ravel(), strict=True)]
-    return pick(data, lists)
+    counts = [int(count) for count in repeats.ravel()]
+    result = tuple(extent * count for extent, count in zip(shape, counts, strict=True))
+    if 0 in result:
+        return te.compute(result, lambda *i: data[i], "tile")
+    return pick_runs(data, result, [[run] for run in starmap(_over_and_over, zip(shape, counts, strict=True))])
+
+
+def _over_and_over(extent: int, count: int) -> Run:
+    """An axis ``count`` times, one after the other."""
+    loops = (Loop(count, extent, 0), Loop(extent, 1, 1))
+    return Run(0, 0, tuple(loop for loop in loops if loop.count > 1) or loops[1:])

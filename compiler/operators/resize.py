@@ -17,7 +17,7 @@ from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.interpolation import stretches_of
 from compiler.operators.registry import composition, operator
-from compiler.operators.runs import Positions, count_of_nests, pick
+from compiler.operators.runs import Positions, count_of_nests, pick, require_listable
 from compiler.operators.signature import Constant
 
 MAX_NESTS = 48  # more of them, and picking by a table makes the smaller program
@@ -192,18 +192,31 @@ def _sizes(
     if given is None or given.size != len(axes):
         raise refusals.wrong_value(f"one of scales and sizes must have {len(axes)} elements", "scales", given)
     if given is scales:
+        if not (np.isfinite(given) & (given > 0)).all():
+            raise refusals.wrong_value("must be positive", "scales", given.ravel().tolist())
         # In float32, as every other implementation: 10 * 0.7 is 7 there and less in float64.
-        extents = np.floor(np.array([shape[a] for a in axes], np.float32) * given.astype(np.float32)).astype(int)
+        with np.errstate(over="ignore"):
+            extents = np.floor(np.array([shape[a] for a in axes], np.float32) * given.ravel().astype(np.float32))
         return {
-            axis: (int(extent), float(scale)) for axis, extent, scale in zip(axes, extents, given.ravel(), strict=True)
+            axis: (_listable(extent), float(scale))
+            for axis, extent, scale in zip(axes, extents, given.ravel(), strict=True)
         }
+    if min(given.ravel().tolist(), default=0) < 0 or any(shape[axis] == 0 for axis in axes):
+        raise refusals.wrong_value(f"must not be negative, for axes that have elements ({shape})", "sizes", given)
     ratios = [int(size) / shape[axis] for axis, size in zip(axes, given.ravel(), strict=True)]
     if policy == "stretch":
-        return {axis: (int(n), r) for axis, n, r in zip(axes, given.ravel(), ratios, strict=True)}
+        return {axis: (_listable(n), r) for axis, n, r in zip(axes, given.ravel(), ratios, strict=True)}
     if policy not in ("not_larger", "not_smaller"):
         raise refusals.wrong_value("must be stretch, not_larger or not_smaller", "keep_aspect_ratio_policy", policy)
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return {axis: (int(np.floor(ratio * shape[axis] + 0.5)), ratio) for axis in axes}
+    return {axis: (_listable(np.floor(ratio * shape[axis] + 0.5)), ratio) for axis in axes}
+
+
+def _listable(extent: Any) -> int:
+    """An extent that somebody asked for, small enough for tables of its positions."""
+    whole = int(min(extent, np.iinfo(np.int64).max))
+    require_listable(whole)
+    return whole
 
 
 def _regions(roi: np.ndarray[Any, Any] | None, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -232,6 +245,7 @@ def _kernel(place: Positions, scale: float, sampling: Sampling) -> tuple[Positio
     cubic = sampling.mode == "cubic"
     squeezed = min(scale, 1.0) if sampling.antialias else 1.0
     first = int(np.floor(-(2 if cubic else 1) / squeezed)) + 1
+    require_listable((2 - 2 * first) * max(1, len(place)))
     offsets = np.arange(first, 2 - first)
     base = np.floor(place)
     distance = abs(offsets - (place - base)[:, None]) * squeezed

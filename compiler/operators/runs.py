@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, Indices, part, prim_function, region
 
 Positions = np.ndarray[Any, Any]
 MAX_PERIOD = 16
+MAX_POSITIONS = 1 << 24  # of one axis that are listed: lists of more take gigabytes
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,13 @@ class Run:
 
     def source_at(self, variables: Indices) -> Any:
         return _affine(self.source_start, [loop.source_step for loop in self.loops], variables)
+
+
+def require_listable(*counts: int) -> None:
+    """To be asked before positions are listed; the counts may come from whoever wrote the model."""
+    for count in counts:
+        if count > MAX_POSITIONS:
+            raise refusals.too_many("positions along one axis are too many to list", count, MAX_POSITIONS)
 
 
 def runs_of(positions: Positions) -> list[Run]:
@@ -86,13 +95,16 @@ def count_of_nests(lists: Sequence[Positions]) -> int:
 
 def pick(x: te.Tensor, lists: Sequence[Positions]) -> te.Tensor | tirx.PrimFunc:
     """``out[i, j, ...] = x[lists[0][i], lists[1][j], ...]``: in TE where that is one nest, else a PrimFunc."""
-    shape = tuple(len(positions) for positions in lists)
-    runs = [runs_of(positions) for positions in lists]
+    return pick_runs(x, tuple(len(positions) for positions in lists), [runs_of(positions) for positions in lists])
+
+
+def pick_runs(x: te.Tensor, shape: Sequence[int], runs: Sequence[Sequence[Run]]) -> te.Tensor | tirx.PrimFunc:
+    """As :func:`pick`, for lists that are runs already; ``shape`` is the result's."""
     if all(len(of_axis) == 1 and of_axis[0].is_plain for of_axis in runs):
         return te.compute(
             shape, lambda *i: x[tuple(run.source_at([at]) for (run,), at in zip(runs, i, strict=True))], "pick"
         )
-    return prim_function([x], [(shape, dtype_of(x))], lambda source, out: copy_runs(source, out, runs))
+    return prim_function([x], [(tuple(shape), dtype_of(x))], lambda source, out: copy_runs(source, out, runs))
 
 
 def copy_runs(source: Buffer, out: Buffer, runs: Sequence[Sequence[Run]]) -> None:

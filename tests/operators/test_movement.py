@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import TilewrightError
+from compiler.operators import TensorType, find
 from tests.operators.evaluate import evaluate
 
 DTYPES = ["float32", "float16", "int32", "int8", "bool"]
@@ -200,3 +201,15 @@ def test_scalars() -> None:
     for name, inputs in (("Concat", [x, x]), ("Split", [x])):
         with pytest.raises(TilewrightError, match=f"TW2110.*{name}: axis 0 does not exist"):
             evaluate(name, *inputs, axis=0)
+
+
+def test_counts_that_ask_for_too_much_take_no_memory() -> None:
+    """Nothing lists the positions of an axis that may be as long as somebody likes."""
+    tile, pad = find("", "Tile"), find("", "Pad")
+    assert tile is not None
+    assert pad is not None
+    row = TensorType((3,), "float32")
+    function = tile.prim_func([row, np.array([1 << 28])], {})
+    assert [int(n) for n in function.params[-1].shape] == [3 << 28]
+    with pytest.raises(TilewrightError, match="TW2113"):
+        pad.prim_func([row, np.array([0, 1 << 40])], {"mode": "reflect"})

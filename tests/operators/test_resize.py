@@ -167,3 +167,21 @@ def test_affine_picks_stay_in_te() -> None:
 
     x = te.placeholder((8, 6), "float32", "x")
     assert isinstance(pick(x, [np.arange(7, -1, -2), np.arange(1, 4)]), te.Tensor)
+
+
+@pytest.mark.parametrize("scale", [3e8, 1e30, float("inf"), float("nan"), 0.0, -1.0])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_scales_that_ask_for_too_much_or_nothing_are_refused(mode: str, scale: float) -> None:
+    with pytest.raises(TilewrightError, match=r"TW2111|TW2113"):
+        resized(np.zeros((1, 3), np.float32), scales=np.array([1, scale], np.float32), mode=mode)
+
+
+def test_a_kernel_that_antialiasing_widens_too_much_is_refused() -> None:
+    x = np.zeros((1, 3), np.float32)
+    with pytest.raises(TilewrightError, match="TW2113"):
+        resized(x, scales=np.array([1, 1e-9], np.float32), mode="linear", antialias=True)
+
+
+def test_sizes_that_ask_for_too_much_are_refused() -> None:
+    with pytest.raises(TilewrightError, match="TW2113"):
+        resized(np.zeros((1, 3), np.float32), sizes=np.array([1, 1 << 62]), mode="linear")
