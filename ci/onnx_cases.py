@@ -296,7 +296,9 @@ def selected(patterns: Sequence[str], sample: int | None, seed: int) -> list[Cas
     return [case for _, _, case in sorted(ranked, key=lambda entry: entry[:2])[:sample]]
 
 
-def run(chosen: Sequence[Case], chip: str, jobs: int, timeout: float, report: Path | None) -> int:
+def run(
+    chosen: Sequence[Case], chip: str, jobs: int, timeout: float, report: Path | None = None, verbose: bool = False
+) -> int:
     """Observe all cases, print what failed unexpectedly and the funnel, and return the exit code."""
     started = time.monotonic()
     outcomes, wrong = [], 0
@@ -310,6 +312,9 @@ def run(chosen: Sequence[Case], chip: str, jobs: int, timeout: float, report: Pa
             elif not each.failed and reason is not None:
                 print(f"PASSED {each.name}, which was expected to fail: {reason}", flush=True)
                 wrong += 1
+            elif verbose:
+                slow = "on the host" if each.on_host else "untiled" if each.plain else ""
+                print(f"{'failed' if each.failed else 'passed'} {each.name} {each.seconds} s {slow}", flush=True)
     print(f"{chip}: " + ", ".join(f"{what} {count}" for what, count in funnel(outcomes).items()))
     print(f"unexpected: {wrong}, {time.monotonic() - started:.0f} s")
     if report:
@@ -340,6 +345,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds per case (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser.add_argument("--verbose", action="store_true", help="show the cases that end as expected, too")
     parser.add_argument("--trace", action="store_true", help="in this process, and let errors out")
     args = parser.parse_args(argv)
     chosen = selected(args.match, args.sample, args.seed)
@@ -351,7 +357,7 @@ def main(argv: list[str] | None = None) -> int:
         for case in chosen:
             list(stages(case, args.chip))
         return 0
-    return run(chosen, args.chip, args.jobs, args.timeout, args.json)
+    return run(chosen, args.chip, args.jobs, args.timeout, args.json, args.verbose)
 
 
 if __name__ == "__main__":

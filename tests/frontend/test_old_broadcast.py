@@ -55,5 +55,5 @@ def test_the_sum_of_a_product_is_broadcast() -> None:
     ("second", "attributes"), [([3], {}), ([3], {"broadcast": 1, "axis": 2}), ([3], {"broadcast": 1, "axis": -7})]
 )
 def test_shapes_that_do_not_fit_are_refused(second: list[int], attributes: dict[str, int]) -> None:
-    with pytest.raises(InvalidError, match="TW2032|TW2108"):
+    with pytest.raises(InvalidError, match=r"TW2032|TW2108"):
         import_model(old("Add", {"x": [2, 3, 4], "b": second}, **attributes))
