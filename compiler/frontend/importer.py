@@ -40,6 +40,8 @@ from compiler.frontend.types import Types, onnx_type
 from compiler.operators import Declared, find
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+# Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
+_IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
 # The inputs that are there to say the type of the result.
 _TYPE_INPUTS = {"CastLike": 1, "QuantizeLinear": 2}
 _SHOWN_NODES = 3
@@ -207,7 +209,7 @@ class Importer:
         for name, value in attributes.items():
             if name not in declared.signature.attributes and name not in inputs:
                 default = schema.defaults.get(name) if schema is not None else None
-                if name == "consumed_inputs" or (default is not None and plain_value(default) == value):
+                if name in _IGNORED_ATTRIBUTES or (default is not None and plain_value(default) == value):
                     continue
             if name in _TYPE_ATTRIBUTES and isinstance(value, int) and value:
                 value = onnx_type(self.types.computed(value, self.graph.origin))

@@ -12,6 +12,8 @@ from compiler.operators.broadcast import normalised_axis, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
 
+MAX_ELEMENTS = 1 << 24  # that are looked at: a constant may be a few bytes that stand for gigabytes
+
 
 @composition("Compress")
 def compress(graph: Graph, data: Value, condition: Value, *, axis: int | None = None) -> Any:
@@ -48,5 +50,9 @@ def _known(value: Value, name: str) -> np.ndarray[Any, Any]:
         raise refusals.unsupported(
             f"the shape of the output depends on the elements of {name!r}, which are not known at compile time",
             hint="a compiled program has static shapes; use Where, TopK or a mask of the full shape instead",
+        )
+    if value.constant.size > MAX_ELEMENTS:
+        raise refusals.too_many(
+            f"elements of {name!r} decide the shape of the output", value.constant.size, MAX_ELEMENTS
         )
     return value.constant

@@ -276,3 +276,11 @@ def test_a_composition_sees_what_is_known() -> None:
     assert list(imported.nodes.values()) == [("mine",), ("mine",)]
     x = np.array([1, -1, 2], np.float32)
     assert run(imported, {"x": x})[0].tolist() == [2, 0, 12]
+
+
+def test_operators_of_the_first_years_may_say_that_they_are_not_trained() -> None:
+    statistics = {name: np.full(3, value, np.float32) for name, value in (("s", 2), ("b", 1), ("m", 0.5), ("v", 4))}
+    nodes = [node("BatchNormalization", "x s b m v", "n", is_test=1, epsilon=0.0), node("Dropout", "n", "y", is_test=1)]
+    imported = import_model(model(nodes, {"x": [2, 3]}, ["y"], statistics, opset=6).SerializeToString())
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(run(imported, {"x": x})[0], (x - 0.5) + 1, rtol=1e-6)

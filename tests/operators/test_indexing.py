@@ -154,3 +154,10 @@ def test_what_the_data_decides_is_refused_unless_it_is_known() -> None:
     for name, inputs in (("NonZero", [x]), ("Compress", [x, kept]), ("Unique", [x])):
         with pytest.raises(TilewrightError, match=f"TW2112.*{name}: the shape of the output depends"):
             evaluate(name, *inputs)
+
+
+def test_constants_that_stand_for_gigabytes_are_not_looked_at() -> None:
+    huge = np.broadcast_to(np.float32(1), (1 << 15, 1 << 15))
+    for name in ("Unique", "NonZero"):
+        with pytest.raises(TilewrightError, match="TW2113"):
+            evaluate(name, huge, constants=[0])
