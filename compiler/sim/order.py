@@ -19,7 +19,19 @@ from compiler.sim import classes as k
 from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
 from compiler.sim.expand import Stream
 from compiler.sim.pipeline import Schedule
-from compiler.sim.shadow import BASE, EXACT, PRESET, READERS, SHIFT, SIZE, START, Shadow, limit_memory
+from compiler.sim.shadow import (
+    BASE,
+    CHUNK_SHIFT,
+    EXACT,
+    LATEST,
+    PRESET,
+    READERS,
+    SHIFT,
+    SIZE,
+    START,
+    Shadow,
+    limit_memory,
+)
 from compiler.target import Chip
 
 S = int(Queue.S)
@@ -109,6 +121,15 @@ def _entries_ordered(  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _reads_ordered(latest, here, clock, queue_of, sequence, interlocked):  # type: ignore[no-untyped-def]
+    """Whether a queue's last reads of some chunks are known to be complete, and so all reads before them."""
+    for entry in latest:
+        if entry > 0 and not _ordered(clock, entry - 1, here, queue_of, sequence, interlocked):
+            return False
+    return True
+
+
+@inlined
 def _first_unwritten(low, high, first, last, segment):  # type: ignore[no-untyped-def]
     """The first of the blocks whose bytes from low to high were not all written; -1 where all were."""
     together = FULL
@@ -140,8 +161,8 @@ def _mark_written(low, high, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _touch(  # type: ignore[no-untyped-def]
-    low, high, access, region, i, here, clock, writer, written, reader, slot, reader_count, queue_of, sequence,
+def _touch(  # type: ignore[no-untyped-def]  # noqa: C901
+    low, high, access, region, i, here, clock, writer, written, reader, latest, slot, reader_count, queue_of, sequence,
     interlocked, pc, memory, records, count,
 ):  # fmt: skip
     """Check and enter one contiguous run of bytes."""
@@ -155,6 +176,7 @@ def _touch(  # type: ignore[no-untyped-def]
         writers, kind, i, here, clock, queue_of, sequence, interlocked, pc, memory, at, shift, records, count
     )  # fmt: skip
     plane = (region[SIZE] + (1 << shift) - 1) >> shift
+    chunks, first_chunk, last_chunk = (plane >> CHUNK_SHIFT) + 1, first >> CHUNK_SHIFT, last >> CHUNK_SHIFT
     if access & 1:
         unwritten = -1
         if not exact:
@@ -169,14 +191,20 @@ def _touch(  # type: ignore[no-untyped-def]
         if region[READERS] >= 0 and slot >= 0:
             start = region[READERS] + slot * plane
             reader[start + first : start + last + 1] = mine
+            start = region[LATEST] + slot * chunks
+            latest[start + first_chunk : start + last_chunk + 1] = mine
     if access & 2:
         if region[READERS] >= 0:
             for other in range(reader_count):
-                start = region[READERS] + other * plane
-                count = _entries_ordered(
-                    reader[start + first : start + last + 1], WRITE_AFTER_READ, i, here, clock, queue_of, sequence,
-                    interlocked, pc, memory, at, shift, records, count,
-                )  # fmt: skip
+                start = region[LATEST] + other * chunks
+                if not _reads_ordered(
+                    latest[start + first_chunk : start + last_chunk + 1], here, clock, queue_of, sequence, interlocked
+                ):
+                    start = region[READERS] + other * plane
+                    count = _entries_ordered(
+                        reader[start + first : start + last + 1], WRITE_AFTER_READ, i, here, clock, queue_of, sequence,
+                        interlocked, pc, memory, at, shift, records, count,
+                    )  # fmt: skip
         writers[:] = mine
         if not exact:
             _mark_written(low, high, written[base + first : base + last + 1])
@@ -186,7 +214,7 @@ def _touch(  # type: ignore[no-untyped-def]
 @kernel
 def _check(  # type: ignore[no-untyped-def]  # noqa: C901
     order, klass, address, core_of, pc, queue, kind, argument, interlocked, footprint_start, footprints, regions,
-    region_start, region_count, writer, written, reader, local_slot, shared_slot, local_readers, shared_readers,
+    region_start, region_count, writer, written, reader, latest, local_slot, shared_slot, local_readers, shared_readers,
     events, cross_ids, cross_max, cluster_of, clusters, epoch, scalar_before, epoch_base, snapshots, cross_index,
     cross_message, cores, sequence, queue_of, records,
 ):  # fmt: skip
@@ -304,8 +332,8 @@ def _check(  # type: ignore[no-untyped-def]  # noqa: C901
                     for loop in range(OUTER_LOOPS):
                         low += counters[loop] * footprints[f, 7 + 2 * loop]
                     count = _touch(
-                        low, low + run, access, region, i, here, clock, writer, written, reader, slots[here], readers,
-                        queue_of, sequence, interlocked, pc, memory, records, count,
+                        low, low + run, access, region, i, here, clock, writer, written, reader, latest, slots[here],
+                        readers, queue_of, sequence, interlocked, pc, memory, records, count,
                     )  # fmt: skip
                     loop = OUTER_LOOPS - 1
                     counters[loop] += 1
@@ -359,8 +387,8 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
         schedule.order[schedule.order >= 0], stream.klass, stream.address, core_of, stream.pc,
         classes.queue, classes.kind, classes.argument, np.array([queue in INTERLOCKED for queue in Queue]),
         classes.footprint_start, classes.footprints, shadow.regions, shadow.region_start, shadow.region_count,
-        shadow.writer, shadow.written, shadow.reader, shadow.local_slot, shadow.shared_slot, shadow.local_readers,
-        shadow.shared_readers, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
+        shadow.writer, shadow.written, shadow.reader, shadow.latest, shadow.local_slot, shadow.shared_slot,
+        shadow.local_readers, shadow.shared_readers, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
         stream.cluster_of, chip.clusters, epoch, scalar_before,
         epoch_base, np.zeros((int(epoch_base[-1]), cores * Q), np.int32), cross_index,
         np.zeros((pairs, chip.cross_flag_max + 1, cores * Q), np.int32), cores, np.zeros(count, np.int32),

@@ -20,7 +20,9 @@ Q = QUEUES
 BLOCK_SHIFT = 5
 MAX_SHADOW_BYTES = 2 << 30
 # Columns of a region: where a memory's or buffer's blocks are in the shadow arrays.
-BASE, SHIFT, START, SIZE, READERS, EXACT, PRESET = range(7)
+BASE, SHIFT, START, SIZE, READERS, EXACT, PRESET, LATEST = range(8)
+# Of so many blocks together it is also known which instruction of a queue read some of them last.
+CHUNK_SHIFT = 7
 
 
 @kernel
@@ -61,27 +63,30 @@ class Shadow:
         cores = stream.cores
         self.bytes = 0
         self._regions: list[list[int]] = []
-        self._blocks = self._reader_blocks = 0
+        self._blocks = self._reader_blocks = self._reader_chunks = 0
         self._exact_from = 0
         self.region_start = np.zeros((cores, len(MEMORIES)), np.int64)
         self.region_count = np.zeros((cores, len(MEMORIES)), np.int64)
         self._local(classes, chip, cores)
         self._shared(stream, classes, program, chip, core_of)
-        self.bytes = self._blocks * 8 + self._reader_blocks * 4
+        self.bytes = self._blocks * 8 + (self._reader_blocks + self._reader_chunks) * 4
         limit_memory(self.bytes)
-        self.regions = np.array(self._regions, np.int64).reshape(-1, 7)
+        self.regions = np.array(self._regions, np.int64).reshape(-1, 8)
         self.writer = np.zeros(max(1, self._blocks), np.int32)
         self.written = np.zeros(max(1, self._exact_from), np.uint32)
         self.reader = np.zeros(max(1, self._reader_blocks), np.int32)
+        self.latest = np.zeros(max(1, self._reader_chunks), np.int32)
 
     def _add(self, start: int, size: int, shift: int, readers: int, exact: bool, preset: bool) -> None:
         blocks = (size + (1 << shift) - 1) >> shift
         base, reader_base = self._blocks, -1
         self._blocks += blocks
+        latest_base = self._reader_chunks
         if readers:
             reader_base = self._reader_blocks
             self._reader_blocks += blocks * readers
-        self._regions.append([base, shift, start, size, reader_base, exact, preset])
+            self._reader_chunks += ((blocks >> CHUNK_SHIFT) + 1) * readers
+        self._regions.append([base, shift, start, size, reader_base, exact, preset, latest_base])
 
     def _local(self, classes: ClassTable, chip: Chip, cores: int) -> None:
         columns = classes.footprints
@@ -128,7 +133,7 @@ class Shadow:
                     preset = buffer.role in ("input", "inout")
                     if used[memory, at] & 2 == 0 and preset:
                         # Nobody writes it and it comes with contents: nothing can go wrong.
-                        self._regions.append([-1, 0, buffer.offset, buffer.size_bytes, -1, 1, 1])
+                        self._regions.append([-1, 0, buffer.offset, buffer.size_bytes, -1, 1, 1, 0])
                         continue
                     bits = int(grain[memory, at]) | 512
                     shift = (bits & -bits).bit_length() - 1
