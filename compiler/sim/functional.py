@@ -341,8 +341,9 @@ class Computation:
         self._core = (np.searchsorted(stream.core_start, sequence, side="right") - 1).tolist()
         klass = stream.klass[sequence]
         self._plan = [plans[each] for each in klass.tolist()]
-        self._sources = _places(plans, klass, stream.address[sequence], "sources")
-        self._targets = _places(plans, klass, stream.address[sequence], "targets")
+        with _uncollected():
+            self._sources = _places(plans, klass, stream.address[sequence], "sources")
+            self._targets = _places(plans, klass, stream.address[sequence], "targets")
 
     def run(self, memories: Memories, workers: Workers, tape: Tape | None = None) -> list[list[int]]:
         """Compute on the memories; returns what each core's scalar loads read. Workers form the results of the cubes

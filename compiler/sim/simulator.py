@@ -89,6 +89,7 @@ class Run:
         loaded = self.computation.run(memories, self._workers, tape)
         if tape is not None and tape.complete:
             self._recorded = (memories, tape)
+            del self.computation  # the tape does what it did
         return memories, loaded
 
 
