@@ -12,6 +12,7 @@ from compiler.isa.jit import kernel
 from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind
 from compiler.isa.program import Program
 from compiler.isa.timing import contiguous_run
+from compiler.sim.collector import uncollected
 from compiler.sim.expand import Stream
 from compiler.target import Chip
 
@@ -70,6 +71,7 @@ class ClassTable:
     footprint_class: np.ndarray
 
 
+@uncollected()
 def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
     """Check every class against the table and the chip, and cost it. All that is illegal is reported at once."""
     problems: list[Problem] = []

@@ -6,9 +6,7 @@ point. What a class does to arrays is prepared once; an instruction then only su
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -21,6 +19,7 @@ from compiler.isa.execute import reproducible, store, widened
 from compiler.isa.layout import Laid, Sum
 from compiler.isa.model import Args
 from compiler.sim.classes import ClassTable
+from compiler.sim.collector import uncollected
 from compiler.sim.expand import Stream
 from compiler.sim.memory import Memories
 from compiler.sim.pipeline import Schedule
@@ -341,7 +340,7 @@ class Computation:
         self._core = (np.searchsorted(stream.core_start, sequence, side="right") - 1).tolist()
         klass = stream.klass[sequence]
         self._plan = [plans[each] for each in klass.tolist()]
-        with _uncollected():
+        with uncollected():
             self._sources = _places(plans, klass, stream.address[sequence], "sources")
             self._targets = _places(plans, klass, stream.address[sequence], "targets")
 
@@ -355,24 +354,12 @@ class Computation:
             view = memories.of(number)
             shared = {name: snapshots[id(view[name])] for name in SHARED_MEMORIES}
             cores.append(_Core(view, shared, sums, tape))
-        with reproducible(), _uncollected():
+        with reproducible(), uncollected():
             work = zip(self._core, self._plan, self._sources, self._targets, strict=True)
             for core, plan, sources, targets in work:
                 if plan is not None:
                     cores[core].apply(plan, sources, targets)
         return [core.loaded for core in cores]
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A run leaves no cycles of references behind; looking for some in all it keeps takes a quarter of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _places(plans: list[_Plan | None], klass: np.ndarray, address: np.ndarray, side: str) -> list[list[int]]:
