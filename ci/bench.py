@@ -178,7 +178,6 @@ def gemm_figures() -> Iterator[Figure]:
     run = prepare(program, chip, hazards=True)
     assert not run.hazards
     set_up = timed(lambda: prepare(program, chip, hazards=True))
-    single = timed(lambda: run.execute(inputs))
     recorded = timed(run.record)
     first = timed(lambda: run.execute(inputs))
     case.check(inputs, run.outputs)
@@ -204,7 +203,6 @@ def gemm_figures() -> Iterator[Figure]:
     yield Figure("    the first one after set-up", first * 1e3, "ms")
     yield Figure("    set up once: expand, classify, time, check", set_up * 1e3, "ms")
     yield Figure("    set up once: record", recorded * 1e3, "ms")
-    yield Figure("    a single execution without recording", single * 1e3, "ms")
 
 
 # ---- (d): the command ------------------------------------------------------------------------------------------
