@@ -98,10 +98,12 @@ class _Picked(NamedTuple):
     def of(self, box: np.ndarray) -> np.ndarray:
         """Slices where they will do, then one index, then two: each is several times as fast as the next."""
         if self.channel_block is None:
-            return box[:, self.position].T
-        if len(box) == 1:
-            return box[0].take(self.position)
-        return box[self.channel_block, self.position]
+            found = box[:, self.position].T
+        elif len(box) == 1:
+            found = box[0].take(self.position)
+        else:
+            found = box[self.channel_block, self.position]
+        return found
 
 
 @lru_cache(maxsize=1024)  # a layer's tiles, and all runs, pick alike; what fits L0A makes at most 32 KiB of indices
