@@ -103,24 +103,22 @@ class CheckPasses:
 
 
 def index_ranges(func: Any) -> Mapping[str, tuple[int, int]]:
-    """For each parameter whose elements are indices, what they may be: from the dimension that they index."""
+    """What integer parameters may be where integers are positions: less than every dimension that data indexes.
+
+    Which of them do is not followed through the stages of a kernel, so all are drawn in that range.
+    """
     from tvm import ir
     from tvm_ffi import structural_walk
 
-    limits = dict[str, int]()
-    parameters = {param.name for param in func.params}
+    extents: list[int] = []
 
     def visit(load: Any) -> None:
         for index, extent in zip(load.indices, load.source.shape, strict=True):
-            structural_walk(index, (ir.TensorLoad, lambda inner, n=int(extent): note(inner.source.name, n)))
-
-    def note(name: str, extent: int) -> None:
-        for param in parameters:
-            if name == param or name.startswith(f"{param}_"):  # a copy in UB is named after its parameter
-                limits[param] = min(limits.get(param, extent), extent)
+            structural_walk(index, (ir.TensorLoad, lambda _, n=int(extent): extents.append(n)))
 
     structural_walk(func.body, (ir.TensorLoad, visit))
-    return {name: (0, extent) for name, extent in limits.items()}
+    integers = [param.name for param in func.params if str(param.dtype).startswith(("int", "uint"))]
+    return {name: (0, min(extents)) for name in integers} if extents else {}
 
 
 def observer(

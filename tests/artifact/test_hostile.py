@@ -116,11 +116,13 @@ class Forger:
             tables["chip"].update(name=chip.name, content_hash=chip.content_hash)
             if self.generator.random() < 0.9:
                 tables["segments"][0]["chip"] = chip.name
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             return
 
     def _change(self, tables: Any) -> None:
         places = list(self._places(tables))
+        if not places:
+            return
         owner, key = self.generator.choice(places)
         action = self.generator.random()
         if action < 0.9:
