@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 LOCK_FLAGS ?=
+# How many random kernels `make random-kernels` compiles.
+KERNELS ?= 2000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-models calibrate check-passes demo determinism fuzz models mutate-sync pass-table random-kernels
+JOBS := agree bench bench-models calibrate check-passes demo determinism fuzz models mutate-sync onnx-cases pass-table random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -51,10 +53,13 @@ types: $(STAMP) ## check types: mypy --strict
 	$(BIN)/mypy
 
 random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
-	$(BIN)/python -m ci.random_kernels
+	$(BIN)/python -m ci.random_kernels --count $(KERNELS)
 
 check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
 	$(BIN)/python -m ci.check_passes
+
+onnx-cases: $(STAMP) ## run a sample of ONNX's own cases of its operators on the smallest chip
+	$(BIN)/python -m ci.onnx_cases --sample 200
 
 pass-table: $(STAMP) ## what each TIR pass is good for, over the models
 	$(BIN)/python -m ci.pass_table
