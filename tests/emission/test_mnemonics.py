@@ -12,12 +12,12 @@ from compiler.emission.expressions import operation
 from compiler.emission.nest import Nest, Surroundings, make_nest
 from compiler.emission.patterns import Pattern, Spelling, spellings
 from compiler.emission.reductions import overwriting
-from compiler.tir.scopes import TIR_DTYPE
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import DTYPES, FLOATS, INTS
 from compiler.isa.model import Float, Int, Row
 from compiler.isa.table import rows
 from compiler.target import load_chip
+from compiler.tir.scopes import TIR_DTYPE
 
 CHIP = load_chip("tw2")
 ROWS = {row.mnemonic: row for row in rows() if row.computes}

@@ -1,7 +1,5 @@
 """BoundMarkedNests: guards of marked nests become bounds."""
 
-
-
 from __future__ import annotations
 
 from tvm.script import tirx as T

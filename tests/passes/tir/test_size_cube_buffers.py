@@ -1,7 +1,5 @@
 """SizeCubeBuffers: fractal buffers say how many bytes they take."""
 
-
-
 from __future__ import annotations
 
 from tvm import tirx
