@@ -153,7 +153,7 @@ def train(seed: int, part: dataset.Part) -> Weights:
 
 def fetch_data() -> None:
     """Write the data as scikit-learn distributes them."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # a tool for this alone
+    from sklearn.datasets import load_digits  # a tool for this alone
 
     data = load_digits()
     np.savez_compressed(
