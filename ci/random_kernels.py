@@ -62,6 +62,8 @@ class Generator:
                 value, schedule = self._reduced(value), "reduction"
             elif kind < 0.3:
                 value = self._guarded(value)
+            elif kind < 0.36:
+                value = self._repeated(value)
             elif kind < 0.6:
                 value = self._binary(value)
             else:
@@ -158,6 +160,22 @@ class Generator:
         return te.compute(
             shape, lambda *i: tirx.if_then_else(i[axis] < border, x(*i), tirx.const(0.5, self.dtype)), self._name()
         )
+
+    def _repeated(self, x: Any) -> Any:
+        """Each element of an axis two or three times, as upsampling does."""
+        from tvm import te
+
+        shape = [int(n) for n in x.shape]
+        times = self.random.choice([2, 3])
+        if not shape or np.prod(shape) * times > MAX_ELEMENTS:
+            return x
+        axis = self.random.randrange(len(shape))
+        repeated = [n * times if k == axis else n for k, n in enumerate(shape)]
+
+        def value(*i: Any) -> Any:
+            return x(*(p // times if k == axis else p for k, p in enumerate(i)))
+
+        return te.compute(repeated, value, self._name())
 
     def _reduced(self, x: Any) -> Any:
         from tvm import te
