@@ -68,6 +68,8 @@ class Generator:
                 value = self._binary(value)
             else:
                 value = self._unary(value)
+        if any(value is given for given in self.inputs):  # every stage left it as it is
+            value = self._unary(value)
         return te.create_prim_func([*self.inputs, value]), schedule
 
     def _shape(self) -> tuple[int, ...]:
