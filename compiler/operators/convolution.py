@@ -40,8 +40,7 @@ def convolve(
 ) -> Any:
     """The call of the operator that fits: one input channel per group is no product of matrices.
 
-    The cube pads with zeros only, so other paddings are put around the input first. Weights are packed by an operator
-    of their own, which is folded where they are constant.
+    The cube pads with zeros only, so other paddings are put around the input first.
     """
     attributes = {"strides": windows.strides, "dilations": windows.dilations, "group": group}
     if group == shape_of(x)[1]:
@@ -53,12 +52,16 @@ def convolve(
         around = (0, 0, *windows.begins, 0, 0, *windows.ends)
         value = np.array([pad_value], dtype_of(x))
         x, pads = graph.call("Pad", x, np.array(around, np.int64), value), (0,) * len(pads)
-    packed = pack_constant_weights(graph, w, group)
+    packed = packed_weights(graph, w, group)
     return graph.call("tilewright::Convolution", x, packed, b, kernel=windows.kernel, pads=pads, **attributes)
 
 
-def pack_constant_weights(graph: Graph, w: Value, group: int) -> Value:
-    """Weights as `pack_weights` orders them, by calls that are folded where the weights are constant."""
+def packed_weights(graph: Graph, w: Value, group: int) -> Value:
+    """As the cube loads them: [outputs, channels, *kernel] -> [group, depth, c1, height, width, outputs, c0].
+
+    Channel ``c1 * extent of c0 + c0``; a block of c0 takes 32 bytes, the last one has zeros behind its channels. By
+    calls of ONNX's own operators, which are folded where the weights are constant.
+    """
     outputs, channels, *kernel = shape_of(w)
     if len(kernel) > 3:
         raise refusals.wrong_shape("w must have one to three spatial axes", w=w)
@@ -70,28 +73,6 @@ def pack_constant_weights(graph: Graph, w: Value, group: int) -> Value:
     kernel_3d = [1] * (3 - len(kernel)) + kernel
     split = np.array([group, outputs // group, blocks, block, *kernel_3d], np.int64)
     return graph.call("Transpose", graph.call("Reshape", w, split), perm=(0, 4, 2, 5, 6, 1, 3))
-
-
-@operator("tilewright::PackConvWeights", schedule="movement")
-def pack_weights(w: te.Tensor, *, group: int = 1) -> te.Tensor:
-    """As the cube loads them: [outputs, channels, *kernel] -> [group, depth, c1, height, width, outputs, c0].
-
-    Channel ``c1 * extent of c0 + c0``; a block of c0 takes 32 bytes, the last one has zeros behind its channels.
-    """
-    outputs, channels, *kernel = shape_of(w)
-    if len(kernel) > 3:
-        raise refusals.wrong_shape("w must have one to three spatial axes", w=w)
-    depth, height, width = (1,) * (3 - len(kernel)) + tuple(kernel)
-    block = channel_block(dtype_of(w))
-    per_group = outputs // group
-
-    def packed(g: Any, kd: Any, c1: Any, kh: Any, kw: Any, o: Any, c0: Any) -> Any:
-        channel = c1 * block + c0
-        value = w[(g * per_group + o, channel, *(kd, kh, kw)[3 - len(kernel) :])]
-        return value if channels % block == 0 else tirx.if_then_else(channel < channels, value, zero(dtype_of(w)))
-
-    shape = (group, depth, -(-channels // block), height, width, per_group, block)
-    return te.compute(shape, packed, "packed")
 
 
 def channel_block(dtype: str) -> int:
