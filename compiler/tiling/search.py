@@ -1,0 +1,65 @@
+"""What a schedule template says of the tiles of a kernel, and what a tile costs by that alone.
+
+A template gives a *space*: the tiles that fit, the *work* that each makes, and how it is applied. Ranking sees nothing
+of a tile but its work, so that all templates share one cost and one learned correction of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from compiler.target import Chip
+from compiler.tiling.template import Tiled
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a tile makes the busiest core do. Cycles of a queue are those it is busy for when nothing holds it up."""
+
+    cores: int  # that take part
+    cube_cycles: float = 0.0
+    vector_cycles: float = 0.0
+    mte1_cycles: float = 0.0  # from L1 to beside the cube
+    mte2_cycles: float = 0.0  # into the core, alone on the path
+    mte3_cycles: float = 0.0  # out of UB, alone on the path
+    fix_cycles: float = 0.0  # out of L0C
+    ddr_bytes: float = 0.0  # of all cores together, in whole lines
+    llb_bytes: float = 0.0  # of the busiest cluster
+    trips: float = 1.0  # results that the core makes one after another
+    turns: float = 1.0  # times that it loads from afar, one after another
+    steps: float = 1.0  # times that it loads beside the cube, one after another
+    instructions: float = 0.0  # that its scalar unit dispatches
+    first_cycles: float = 0.0  # from the start until the busiest queue can begin
+    last_cycles: float = 0.0  # from its end until all results are out
+    serial_cycles: float = 0.0  # of all queues, what cannot overlap: buffers for which there is room once only
+
+
+class Space(Protocol):
+    """All tiles of one kernel that fit the chip."""
+
+    def tiles(self) -> Sequence[Any]: ...
+
+    def work(self, tile: Any) -> Work: ...
+
+    def taken(self, tile: Any) -> dict[str, int]:
+        """Bytes of each memory."""
+
+    def apply(self, tile: Any) -> Tiled: ...
+
+
+def analytical_cycles(work: Work, chip: Chip) -> float:
+    """The busiest queue or shared path, what happens before and after it, and what cannot overlap."""
+    queues = (
+        work.cube_cycles,
+        work.vector_cycles,
+        work.mte1_cycles,
+        work.mte2_cycles,
+        work.mte3_cycles,
+        work.fix_cycles,
+        work.instructions * chip.scalar.issue_cycles,
+        work.ddr_bytes * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
+        work.llb_bytes * 1000 / chip.bandwidth.llb_bytes_per_kilocycle,
+    )
+    return max(queues) + work.first_cycles + work.last_cycles + work.serial_cycles
