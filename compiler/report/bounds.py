@@ -1,0 +1,234 @@
+"""How many cycles work takes at least, on a chip whose every unit is as busy as it can be all the time.
+
+Three rates bound any program: products of the cube, bytes through the vector unit, bytes over DDR. What is counted is
+what no program can leave out, so a bound may be far below what is possible, but never above it:
+
+- multiply-accumulates of products, padding not among them, at the peak of all cores for their type;
+- one pass of the vector unit for what only it can do (`compiler.report.onnx_work` says what that is), at the width of
+  all cores, one cycle per repeat;
+- bytes of DDR that must be moved: what comes in, once, and what goes out, once.
+
+Nothing here reads what the compiler makes: no IR of its own, no tile, no cost, no instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from compiler.target.chip import Chip
+
+ITEM_BYTES = {
+    "fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 4, "uint64": 4, "fp64": 4, "float64": 4, "double": 4,
+}  # fmt: skip  # the chips have no type of 64 bits: what has one in ONNX has 32 bits there
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Cycles that each of the three needs by itself; no program needs fewer than the most of them."""
+
+    cube_cycles: int
+    vector_cycles: int
+    ddr_cycles: int
+
+    @property
+    def cycles(self) -> int:
+        return max(self.cube_cycles, self.vector_cycles, self.ddr_cycles)
+
+    @property
+    def by(self) -> str:
+        """Which of them is the bound: "cube", "vector" or "ddr"."""
+        return max(
+            (self.ddr_cycles, "ddr"), (self.cube_cycles, "cube"), (self.vector_cycles, "vector"), key=lambda one: one[0]
+        )[1]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What cannot be left out. Products are counted by the type of their operands."""
+
+    macs: Mapping[str, int] = field(default_factory=dict)
+    vector_bytes: int = 0
+    ddr_bytes: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        macs = {dtype: self.macs.get(dtype, 0) + other.macs.get(dtype, 0) for dtype in {**self.macs, **other.macs}}
+        return Work(macs, self.vector_bytes + other.vector_bytes, self.ddr_bytes + other.ddr_bytes)
+
+    def bound(self, chip: Chip) -> Bound:
+        """Products that the cube does not do are the vector unit's: one multiply-accumulate per lane."""
+        cube_cycles, vector_bytes = 0.0, self.vector_bytes
+        for dtype, count in self.macs.items():
+            if chip.multiplies(_cube_type(dtype)):
+                cube_cycles += count / (chip.macs_per_cycle(_cube_type(dtype)) * chip.cores)
+            else:
+                vector_bytes += count * ITEM_BYTES[dtype]
+        return Bound(
+            _whole(cube_cycles),
+            _ceil(vector_bytes, chip.vector.bytes_per_cycle * chip.cores),
+            _ceil(self.ddr_bytes * 1000, chip.bandwidth.ddr_bytes_per_kilocycle),
+        )
+
+
+def bound(chip: Chip, *, macs: int = 0, dtype: str = "fp16", vector_bytes: int = 0, ddr_bytes: int = 0) -> Bound:
+    return Work({dtype: macs}, vector_bytes, ddr_bytes).bound(chip)
+
+
+# ---- single operators: inputs come from DDR once, results go there once --------------------------------------------
+
+
+def product_bound(
+    chip: Chip,
+    m: int,
+    k: int,
+    n: int,
+    *,
+    batch: int = 1,
+    dtype: str = "fp16",
+    result: str | None = None,
+    shared_weights: bool = False,
+) -> Bound:
+    """``[batch, m, k] x [batch, k, n]``; with ``shared_weights`` the right one is ``[k, n]``."""
+    read = (batch * m * k + (1 if shared_weights else batch) * k * n) * ITEM_BYTES[dtype]
+    written = batch * m * n * ITEM_BYTES[result or dtype]
+    return bound(chip, macs=batch * m * k * n, dtype=dtype, ddr_bytes=read + written)
+
+
+def convolution_bound(
+    chip: Chip,
+    data: Sequence[int],
+    weights: Sequence[int],
+    *,
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    dtype: str = "fp16",
+) -> Bound:
+    """``data`` is [n, c, ...], ``weights`` [out, c / group, ...]; the other words are those of ONNX."""
+    taps = [
+        _Axis(size, kernel, stride, before, after, dilation)
+        for size, kernel, stride, before, after, dilation in _axes(data[2:], weights[2:], strides, pads, dilations)
+    ]
+    outputs = data[0] * weights[0]
+    macs = outputs * weights[1] * prod(axis.products for axis in taps)
+    read = data[0] * data[1] * prod(axis.read for axis in taps) + prod(weights)
+    written = outputs * prod(axis.outputs for axis in taps)
+    return bound(chip, macs=macs, dtype=dtype, ddr_bytes=(read + written) * ITEM_BYTES[dtype])
+
+
+def attention_bound(
+    chip: Chip,
+    queries: int,
+    keys: int,
+    depth: int,
+    *,
+    value_depth: int | None = None,
+    batch: int = 1,
+    dtype: str = "fp16",
+) -> Bound:
+    """``softmax(Q K^T) V`` of ``batch`` heads in one kernel: the scores need no DDR, their exponentials a pass."""
+    out = depth if value_depth is None else value_depth
+    return bound(
+        chip,
+        macs=batch * queries * keys * (depth + out),
+        dtype=dtype,
+        vector_bytes=batch * queries * keys * ITEM_BYTES[dtype],
+        ddr_bytes=batch * ((queries + keys) * depth + (keys + queries) * out) * ITEM_BYTES[dtype],
+    )
+
+
+def softmax_bound(chip: Chip, shape: Sequence[int], *, dtype: str = "fp16") -> Bound:
+    return elementwise_bound(chip, shape, dtype=dtype)
+
+
+def normalization_bound(chip: Chip, shape: Sequence[int], *, parameters: int = 0, dtype: str = "fp16") -> Bound:
+    """``parameters``: the elements of scale and shift."""
+    size = prod(shape) * ITEM_BYTES[dtype]
+    return bound(chip, vector_bytes=size, ddr_bytes=2 * size + parameters * ITEM_BYTES[dtype])
+
+
+def elementwise_bound(chip: Chip, shape: Sequence[int], *, inputs: int = 1, dtype: str = "fp16") -> Bound:
+    """One pass over as many inputs of this shape; for what the cube or FIX might do see `move_bound`."""
+    size = prod(shape) * ITEM_BYTES[dtype]
+    return bound(chip, vector_bytes=size, ddr_bytes=(inputs + 1) * size)
+
+
+def reduction_bound(chip: Chip, shape: Sequence[int], results: int, *, dtype: str = "fp16") -> Bound:
+    """n elements take n - 1 steps to become one, whatever takes them."""
+    size = prod(shape)
+    item = ITEM_BYTES[dtype]
+    return bound(chip, vector_bytes=max(0, size - results) * item, ddr_bytes=(size + results) * item)
+
+
+def move_bound(chip: Chip, read: int, written: int, *, dtype: str = "fp16") -> Bound:
+    """Transposes, slices, copies: elements in and elements out."""
+    return bound(chip, ddr_bytes=(read + written) * ITEM_BYTES[dtype])
+
+
+# ---- convolutions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A spatial axis of a convolution; what falls on padding is no work."""
+
+    size: int
+    kernel: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    @property
+    def outputs(self) -> int:
+        return max(0, (self.size + self.before + self.after - (self.kernel - 1) * self.dilation - 1) // self.stride + 1)
+
+    @property
+    def _inside(self) -> np.ndarray:
+        """The input positions under every tap of every output that are not padding."""
+        starts = np.arange(self.outputs)[:, None] * self.stride - self.before
+        positions = (starts + np.arange(self.kernel) * self.dilation).ravel()
+        return positions[(positions >= 0) & (positions < self.size)]
+
+    @property
+    def products(self) -> int:
+        return len(self._inside)
+
+    @property
+    def read(self) -> int:
+        return len(np.unique(self._inside))
+
+
+def _axes(
+    sizes: Sequence[int],
+    kernels: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> list[tuple[int, int, int, int, int, int]]:
+    rank = len(sizes)
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    pads = pads or (0,) * (2 * rank)
+    return [(sizes[i], kernels[i], strides[i], pads[i], pads[rank + i], dilations[i]) for i in range(rank)]
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def _cube_type(dtype: str) -> str:
+    """The cube multiplies unsigned bytes as it does signed ones."""
+    return "int8" if dtype == "uint8" else dtype
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _whole(cycles: float) -> int:
+    """Rounded up, unless the part of a cycle is no more than rounding."""
+    return int(np.ceil(cycles * (1 - 1e-12)))
