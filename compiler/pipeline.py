@@ -38,6 +38,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.lower_blocks import LowerBlocks
     from passes.tir.merge_core_axes import MergeCoreAxes
     from passes.tir.pre_process import PreProcess
+    from passes.tir.shift_addresses import ShiftAddresses
     from passes.tir.shrink_buffers import ShrinkBuffers
     from passes.tir.size_cube_buffers import SizeCubeBuffers
 
@@ -59,6 +60,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
+        ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
         InsertSync(),  # last: whatever moves instructions after it would break it
     )
 

@@ -1,0 +1,248 @@
+"""What the vector unit loses to bank conflicts, as a function of where a kernel's buffers lie in UB.
+
+Every vector instruction of a kernel is looked at in a few turns of the loops around it: the first ones, which take the
+slots of rings in turn, and some that are spread over all turns. What one of them loses says the row's own timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import tirx
+
+from compiler.codegen.instruction_form import (
+    Address,
+    Call,
+    dtype_of,
+    float_bits,
+    is_call,
+    memory_of,
+    read_call,
+    strides_of,
+)
+from compiler.isa.dtypes import DTYPES, Queue
+from compiler.isa.model import Instr, bind
+from compiler.isa.timing import ceil_div
+from compiler.target import Chip
+
+MEMORY = "ub"
+TURNS = 8  # that an instruction is looked at: half of them in a row, the rest spread
+REPEATS = 24  # of an instruction that are timed: banks repeat sooner
+_EXTENTS = ("n2", "n1", "n0")
+
+Numbers = Any  # an int, or one for each turn
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """An instruction in one turn: ``places`` are (slot, buffer, byte offset) of its operands in UB."""
+
+    call: Call
+    values: tuple[int, ...]
+    places: tuple[tuple[int, Any, int], ...]
+    weight: float  # how many executions it stands for
+
+
+class Cost(NamedTuple):
+    """Cycles of the vector unit, and how many of them conflicts cost."""
+
+    busy: float
+    lost: float
+
+
+@dataclass
+class Conflicts:
+    """The uses of a kernel, and what they lose."""
+
+    chip: Chip
+    uses: list[Use]
+    _known: dict[tuple[Use, tuple[int, ...]], Cost] = field(default_factory=dict)
+
+    def cost(self, addresses: Mapping[Any, int]) -> Cost:
+        """Of the kernel with its buffers at these addresses."""
+        costs = [self.of(use, addresses) for use in self.uses]
+        return Cost(sum(cost.busy for cost in costs), sum(cost.lost for cost in costs))
+
+    def of(self, use: Use, addresses: Mapping[Any, int]) -> Cost:
+        """Of all executions that a use stands for."""
+        at = tuple(addresses[buffer] + offset for _, buffer, offset in use.places)
+        key = (use, tuple(self._equivalent(address) for address in at))
+        if key not in self._known:
+            self._known[key] = self._timed(use, at)
+        return self._known[key]
+
+    def _equivalent(self, address: int) -> int:
+        """An address in the same bank of the same group: conflicts hardly depend on more."""
+        banks = self.chip.vector.banks
+        return address >> banks.bank_shift << banks.bank_shift | address % (banks.groups << banks.group_shift)
+
+    def _timed(self, use: Use, at: tuple[int, ...]) -> Cost:
+        values = list(use.values)
+        for (slot, _, _), address in zip(use.places, at, strict=True):
+            values[slot] = address
+        row = use.call.row
+        args = bind(Instr(row, use.call.mods, tuple(values)), values, self.chip)
+        if row.timing is None:
+            return Cost(0.0, 0.0)
+        timing = row.timing(args)
+        return Cost(timing.cycles * use.weight, timing.conflict_cycles * use.weight)
+
+
+def conflicts(func: Any, chip: Chip) -> Conflicts:
+    """The conflicts of a kernel in instruction form."""
+    walk = _Walk(chip)
+    walk.statement(func.body)
+    return Conflicts(chip, walk.uses)
+
+
+@dataclass
+class _Walk:
+    chip: Chip
+    uses: list[Use] = field(default_factory=list)
+    _loops: list[Any] = field(default_factory=list)
+    _bound: dict[Any, Any] = field(default_factory=dict)  # what a Bind says of a variable
+
+    def statement(self, statement: Any) -> None:
+        match statement:
+            case tirx.SeqStmt():
+                for part in statement.seq:
+                    self.statement(part)
+            case tirx.For():
+                self._loops.append(statement)
+                self.statement(statement.body)
+                self._loops.pop()
+            case tirx.IfThenElse():
+                self.statement(statement.then_case)
+                if statement.else_case is not None:
+                    self.statement(statement.else_case)
+            case tirx.AttrStmt():
+                self.statement(statement.body)
+            case tirx.Bind():
+                self._bound[statement.var] = statement.value
+            case tirx.Evaluate():
+                call = read_call(statement)
+                if call is not None and call.queue == Queue.V:
+                    self._instruction(call)
+
+    def _instruction(self, call: Call) -> None:
+        addresses = [
+            (slot, value)
+            for slot, value in enumerate(call.operands)
+            if isinstance(value, Address) and memory_of(value.buffer) == MEMORY
+        ]
+        if not addresses:
+            return
+        executions, variables = self._turns()
+        numbers = _Numbers(variables, self._bound)
+        columns = [_slot_values(numbers, value) for value in call.operands]
+        offsets = [_byte_offset(numbers, address) for _, address in addresses]
+        found: dict[tuple[Any, ...], int] = {}
+        for turn in range(TURNS):
+            values = tuple(_at(column, turn) for column in columns)
+            found_at = (values, tuple(_at(offset, turn) for offset in offsets))
+            found[found_at] = found.get(found_at, 0) + 1
+        for (values, starts), times in found.items():
+            shortened, share = _shortened(call, values, self.chip)
+            places = tuple((slot, a.buffer, start) for (slot, a), start in zip(addresses, starts, strict=True))
+            self.uses.append(Use(call, shortened, places, executions * times / TURNS / share))
+
+    def _turns(self) -> tuple[int, dict[Any, Numbers]]:
+        """(executions, what every loop's variable is in the turns that are looked at)."""
+        outside = _Numbers({}, self._bound)
+        extents = []
+        for loop in self._loops:
+            outside.variables[loop.loop_var] = 0
+            extents.append(max(1, int(outside.of(loop.extent))))
+        executions = prod(extents)
+        near = TURNS // 2
+        spread = [near + k * executions // near for k in range(near)]
+        turns = np.array([*range(near), *spread], np.int64) % executions
+        variables: dict[Any, Numbers] = {}
+        for loop, extent in zip(reversed(self._loops), reversed(extents), strict=True):
+            variables[loop.loop_var] = turns % extent
+            turns = turns // extent
+        return executions, variables
+
+
+def _at(numbers: Numbers, turn: int) -> int:
+    return int(numbers[turn]) if isinstance(numbers, np.ndarray) else int(numbers)
+
+
+def _slot_values(numbers: _Numbers, value: Any) -> Numbers:
+    if isinstance(value, Address):
+        return 0
+    if isinstance(value, tirx.FloatImm):
+        return float_bits(float(value.value)) & 0xFFFFFFFF
+    return numbers.of(value)
+
+
+def _byte_offset(numbers: _Numbers, address: Address) -> Numbers:
+    elements: Numbers = 0
+    for index, stride in zip(address.indices, strides_of(address.buffer), strict=True):
+        elements = elements + numbers.of(index) * stride
+    further = 0 if address.byte_offset is None else numbers.of(address.byte_offset)
+    return elements * DTYPES[dtype_of(address.buffer)].itemsize + further
+
+
+def _shortened(call: Call, values: tuple[int, ...], chip: Chip) -> tuple[tuple[int, ...], float]:
+    """The instruction cut to few repeats, from its outermost dimension on, and which share of it is left."""
+    names = [slot.name for slot in call.slots]
+    at = [names.index(name) for name in _EXTENTS if name in names]
+    left = REPEATS * chip.vector.bytes_per_cycle
+    cut = list(values)
+    for position, slot in enumerate(at):
+        inner = prod(max(1, cut[k]) for k in at[position + 1 :])
+        cut[slot] = min(cut[slot], max(1, ceil_div(left, inner)))
+    whole = prod(max(1, values[slot]) for slot in at)
+    return tuple(cut), prod(max(1, cut[slot]) for slot in at) / whole
+
+
+_BINARY: dict[type, Callable[[Numbers, Numbers], Numbers]] = {
+    tirx.Add: lambda a, b: a + b,
+    tirx.Sub: lambda a, b: a - b,
+    tirx.Mul: lambda a, b: a * b,
+    tirx.FloorDiv: lambda a, b: a // np.maximum(b, 1),
+    tirx.FloorMod: lambda a, b: a % np.maximum(b, 1),
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+    tirx.LT: lambda a, b: a < b,
+    tirx.LE: lambda a, b: a <= b,
+    tirx.GT: lambda a, b: a > b,
+    tirx.GE: lambda a, b: a >= b,
+    tirx.EQ: lambda a, b: a == b,
+    tirx.NE: lambda a, b: a != b,
+}
+
+
+@dataclass
+class _Numbers:
+    """Integer expressions in numbers, for several turns at once; what data decides counts as zero."""
+
+    variables: dict[Any, Numbers]
+    bound: Mapping[Any, Any]
+
+    def of(self, expression: Any) -> Numbers:
+        if isinstance(expression, int):
+            return expression
+        binary = _BINARY.get(type(expression))
+        if binary is not None:
+            return binary(self.of(expression.a), self.of(expression.b))
+        match expression:
+            case tirx.IntImm():
+                return int(expression.value)
+            case tirx.Var():
+                if expression not in self.variables and expression in self.bound:
+                    self.variables[expression] = self.of(self.bound[expression])
+                return self.variables.get(expression, 0)
+            case tirx.Cast():
+                return self.of(expression.value)
+            case tirx.Select():
+                sides = expression.condition, expression.true_value, expression.false_value
+                return np.where(*(self.of(side) for side in sides))
+        if is_call(expression, "tirx.if_then_else") or is_call(expression, "prim.if_then_else"):
+            return np.where(*(self.of(side) for side in expression.args))
+        return 0

@@ -1,0 +1,130 @@
+"""Addresses at which few operands collide in the banks: buffers swapped and shifted, one at a time, by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.target import Chip
+
+Addresses = tuple[int, ...]
+Cost = Callable[[Addresses], float]
+Share = Callable[[Addresses], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Buffers that are to be placed: their sizes, which of them must stay apart, and where they may end."""
+
+    sizes: tuple[int, ...]
+    apart: tuple[frozenset[int], ...]
+    limit: int
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Buffers in the order in which they are placed, each in the lowest place for it from a bank on, in a group."""
+
+    order: tuple[int, ...]
+    banks: tuple[int, ...]
+    groups: tuple[int, ...]
+
+
+def shifted(room: Room, start: Addresses, cost: Cost, share: Share, enough: float, chip: Chip) -> Addresses:
+    """Addresses that cost the least that was found, at most what ``start`` costs; the search ends at ``enough``.
+
+    ``share`` says for every buffer what the instructions cost that work on it: those are moved first.
+    """
+    return _Search(room, cost, share, enough, chip).run(start)
+
+
+class _Search:
+    def __init__(self, room: Room, cost: Cost, share: Share, enough: float, chip: Chip) -> None:
+        self.room, self.share, self.enough = room, share, enough
+        banks = chip.vector.banks
+        self.group_bytes, self.groups = 1 << banks.group_shift, banks.groups
+        self.bank_bytes, self.banks = 1 << banks.bank_shift, banks.banks
+        self._cost = cost
+
+    def run(self, start: Addresses) -> Addresses:
+        best, least = start, self._cost(start)
+        layout = self._read(start)
+        placed = self._placed(layout)
+        now = self._cost(placed) if placed is not None else float("inf")
+        if placed is not None and now < least:
+            best, least = placed, now
+        improved = True
+        while improved and least > self.enough:
+            improved = False
+            for buffer in self._by_share(best):
+                better = self._moved(layout, buffer, least) or self._swapped(layout, buffer, least)
+                if better is not None:
+                    layout, best, least = better
+                    improved = True
+                if least <= self.enough:
+                    break
+        return best
+
+    def _read(self, addresses: Addresses) -> _Layout:
+        order = tuple(sorted(range(len(addresses)), key=lambda each: (addresses[each], each)))
+        groups = tuple(address // self.group_bytes % self.groups for address in addresses)
+        return _Layout(order, (0,) * len(addresses), groups)
+
+    def _by_share(self, addresses: Addresses) -> list[int]:
+        shares = self.share(addresses)
+        return sorted((b for b, share in enumerate(shares) if share > 0), key=lambda b: -shares[b])
+
+    def _moved(self, layout: _Layout, buffer: int, least: float) -> tuple[_Layout, Addresses, float] | None:
+        """The best group and bank for one buffer; all that is placed after it keeps its group."""
+        choices = (
+            replace(layout, banks=_with(layout.banks, buffer, bank), groups=_with(layout.groups, buffer, group))
+            for bank in range(self.banks)
+            for group in range(self.groups)
+        )
+        return self._best(choices, least)
+
+    def _swapped(self, layout: _Layout, buffer: int, least: float) -> tuple[_Layout, Addresses, float] | None:
+        """The best other buffer to change places with."""
+        at = layout.order.index(buffer)
+
+        def with_other(other: int) -> _Layout:
+            order = list(layout.order)
+            order[at], order[other] = order[other], order[at]
+            return replace(layout, order=tuple(order))
+
+        return self._best((with_other(other) for other in range(len(layout.order)) if other != at), least)
+
+    def _best(self, choices: object, least: float) -> tuple[_Layout, Addresses, float] | None:
+        found = None
+        for layout in choices:  # type: ignore[attr-defined]
+            addresses = self._placed(layout)
+            if addresses is None:
+                continue
+            cost = self._cost(addresses)
+            if cost < least:
+                found, least = (layout, addresses, cost), cost
+        return found
+
+    def _placed(self, layout: _Layout) -> Addresses | None:
+        """The addresses of a layout, or None where the memory ends before."""
+        period = self.group_bytes * self.groups
+        addresses = [0] * len(layout.order)
+        done: set[int] = set()
+        for buffer in layout.order:
+            size = self.room.sizes[buffer]
+            taken = sorted((addresses[o], addresses[o] + self.room.sizes[o]) for o in self.room.apart[buffer] & done)
+            residue = layout.groups[buffer] * self.group_bytes
+            low = layout.banks[buffer] * self.bank_bytes
+            address = low + (residue - low) % period
+            for begin, end in taken:
+                if begin < address + size and address < end:
+                    address = end + (residue - end) % period
+            if address + size > self.room.limit:
+                return None
+            addresses[buffer] = address
+            done.add(buffer)
+        return tuple(addresses)
+
+
+def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
+    return (*values[:at], value, *values[at + 1 :])

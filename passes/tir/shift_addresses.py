@@ -1,0 +1,107 @@
+"""Moves the buffers of UB to where the vector unit's operands do not collide in its banks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import tirx
+
+from compiler.codegen.banks import MEMORY, Conflicts, conflicts
+from compiler.codegen.instruction_form import ADDRESS, memory_of, physical_bytes
+from compiler.codegen.shifting import Addresses, Room, shifted
+from compiler.target import Chip
+from passes.base import Pass
+
+ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
+SPILLED_BYTES = 1024  # at the end of UB, for scalars that find no register
+
+
+class ShiftAddresses(Pass):
+    """Buffers of UB change their places by whole blocks until the vector instructions lose least to bank conflicts.
+
+    Before: ``a``, ``b``, ``c`` of 512 bytes at 0, 512 and 1024, and ``vadd c, a, b``: a repeat reads the same groups
+    of banks twice; after: ``b`` is at 768, half a period of the groups further.
+
+    1. Which buffers are apart in memory stays as it is: two that shared no byte before share none after.
+    2. An address is a multiple of a block, and no buffer ends behind the memory's end.
+    3. What instructions lose is worked out by their rows' timing, in turns that stand for all (:mod:`.banks`); where
+       that is no less than before, nothing moves.
+    """
+
+    name: ClassVar[str] = "shift-addresses"
+    requires: ClassVar[frozenset[str]] = frozenset({"instruction-form", "allocated"})
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        allocations = _allocations(subject)
+        if not allocations:
+            return subject
+        buffers = [statement.buffer for statement in allocations]
+        start = tuple(int(statement.annotations[ADDRESS]) for statement in allocations)
+        found = conflicts(subject, chip)
+        before = found.cost(dict(zip(buffers, start, strict=True)))
+        enough = before.busy * ENOUGH
+        if before.lost <= enough:
+            return subject
+        sizes = tuple(-(-physical_bytes(s) // chip.block_bytes) * chip.block_bytes for s in allocations)
+        room = Room(sizes, _apart(start, sizes), _limit(start, sizes, chip))
+        moved = _Moved(found, buffers)
+        better = shifted(room, start, moved.cost, moved.share, enough, chip)
+        if better == start:
+            return subject
+        return _annotated(subject, dict(zip(buffers, better, strict=True)))
+
+
+def _allocations(func: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def note(statement: Any) -> None:
+        if memory_of(statement.buffer) == MEMORY and ADDRESS in statement.annotations:
+            found.append(statement)
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, note))
+    return found
+
+
+def _apart(start: Addresses, sizes: tuple[int, ...]) -> tuple[frozenset[int], ...]:
+    """For every buffer those that it shares no byte with (1)."""
+    spans = [(address, address + size) for address, size in zip(start, sizes, strict=True)]
+    return tuple(
+        frozenset(k for k, other in enumerate(spans) if k != at and (other[1] <= mine[0] or mine[1] <= other[0]))
+        for at, mine in enumerate(spans)
+    )
+
+
+def _limit(start: Addresses, sizes: tuple[int, ...], chip: Chip) -> int:
+    used = max(address + size for address, size in zip(start, sizes, strict=True))
+    return max(used, chip.memory.ub_bytes - SPILLED_BYTES)
+
+
+class _Moved:
+    """What the addresses that a search tries cost."""
+
+    def __init__(self, found: Conflicts, buffers: list[Any]) -> None:
+        self.found, self.buffers = found, buffers
+        self.position = {buffer: at for at, buffer in enumerate(buffers)}
+
+    def cost(self, addresses: Addresses) -> float:
+        return self.found.cost(dict(zip(self.buffers, addresses, strict=True))).lost
+
+    def share(self, addresses: Addresses) -> list[float]:
+        at = dict(zip(self.buffers, addresses, strict=True))
+        shares = [0.0] * len(self.buffers)
+        for use in self.found.uses:
+            lost = self.found.of(use, at).lost
+            for buffer in {buffer for _, buffer, _ in use.places}:
+                shares[self.position[buffer]] += lost
+        return shares
+
+
+def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
+    def annotate(statement: Any) -> Any:
+        if statement.buffer not in addresses:
+            return statement
+        noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
+        return tirx.AllocBuffer(statement.buffer, noted, statement.span)
+
+    return tvm_ffi.structural_map(func, (tirx.AllocBuffer, annotate))

@@ -1,0 +1,140 @@
+"""Buffers move until the vector unit's operands collide least; what was apart stays apart, and what ran still runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
+from compiler.codegen.banks import conflicts
+from compiler.codegen.instruction_form import physical_bytes
+from compiler.sim.simulator import simulate
+from compiler.target import load_chip
+from passes.tir.allocate_memory import AllocateMemory
+from passes.tir.insert_sync import InsertSync
+from passes.tir.shift_addresses import ShiftAddresses
+from tests.codegen.random_kernels import ROLES, inputs, random_kernel
+
+CHIPS = ("tw1", "tw2", "tiny")
+
+
+@T.prim_func(s_tir=True, private=True)
+def sums(x: T.Buffer((2, 1024), "float32"), y: T.Buffer((1024,), "float32")) -> None:
+    a = T.alloc_buffer((256,), scope="local.ub")
+    b = T.alloc_buffer((256,), scope="local.ub")
+    c = T.alloc_buffer((256,), scope="local.ub")
+    for i in range(4):
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[0, i * 256]), 1, 256)
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(b[0]), 1, T.address_of(x[1, i * 256]), 1, 256)
+        T.call_extern(
+            "void", "tw.vadd.fp32.1d", T.address_of(c[0]), 1, T.address_of(a[0]), 1, T.address_of(b[0]), 1, 256
+        )
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i * 256]), 1, T.address_of(c[0]), 1, 256)
+
+
+def addresses(func: Any) -> dict[Any, tuple[int, int]]:
+    """Every buffer's address and size."""
+    found: dict[Any, tuple[int, int]] = {}
+
+    def note(statement: Any) -> None:
+        found[statement.buffer] = (int(statement.annotations["tw.address"]), physical_bytes(statement))
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, note))
+    return found
+
+
+def lost(func: Any, chip: Any) -> float:
+    return conflicts(func, chip).cost({buffer: at for buffer, (at, _) in addresses(func).items()}).lost
+
+
+def test_two_that_are_read_together_lie_half_a_period_apart() -> None:
+    chip = load_chip("tw2")
+    before = AllocateMemory().run(sums, chip)
+    assert lost(before, chip) == 4 * 4  # every repeat reads one group twice
+    after = ShiftAddresses().run(before, chip)
+    assert lost(after, chip) == 0
+    a, b, c = (at for at, _ in addresses(after).values())
+    assert (a - b) % 512 == 256
+    assert c % 512 in (a % 512, b % 512) or c >> 16 != 0
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_simulator_counts_what_was_predicted(name: str) -> None:
+    chip = load_chip(name)
+    data = {"x": np.random.default_rng(0).random((2, 1024), np.float32)}
+    counted = []
+    for shift in (False, True):
+        func = AllocateMemory().run(sums, chip)
+        func = ShiftAddresses().run(func, chip) if shift else func
+        run = simulate(program(func, chip, {"x": "input", "y": "output"}), chip, data, hazards=True)
+        assert not run.hazards
+        np.testing.assert_array_equal(run.outputs["y"], data["x"].sum(axis=0))
+        counted.append(int(run.classes.conflict[run.stream.klass].sum()))
+        assert counted[-1] == pytest.approx(lost(func, chip), abs=8)
+    assert counted[1] < counted[0] / 4
+
+
+def program(func: Any, chip: Any, roles: dict[str, str]) -> Any:
+    code = generate(InsertSync().run(func, chip), chip)
+    buffers = [GraphBuffer(p.name, p.dtype, p.shape, p.size_bytes, roles[p.name]) for p in code.parameters]
+    return link([PlacedKernel("kernel", code, tuple(p.name for p in code.parameters))], chip, buffers).program
+
+
+def test_what_loses_nothing_stays() -> None:
+    chip = load_chip("tw1")
+    after = ShiftAddresses().run(AllocateMemory().run(sums, chip), chip)
+    assert ShiftAddresses().run(after, chip) is after
+
+
+def test_slots_of_a_ring_count_each() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(y: T.Buffer((1,), "float32")) -> None:
+        a = T.alloc_buffer((2, 64), scope="local.ub")
+        b = T.alloc_buffer((64,), scope="local.ub")
+        for i in range(10):
+            T.call_extern(
+                "void",
+                "tw.vadd.fp32.1d",
+                T.address_of(b[0]),
+                1,
+                T.address_of(b[0]),
+                1,
+                T.address_of(a[i % 2, 0]),
+                1,
+                64,
+            )
+
+    chip = load_chip("tw2")
+    allocated = AllocateMemory().run(func, chip)
+    starts = {
+        offset for use in conflicts(allocated, chip).uses for _, buffer, offset in use.places if buffer.name == "a"
+    }
+    assert starts == {0, 256}
+    assert sum(use.weight for use in conflicts(allocated, chip).uses) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_kernels_stay_apart_and_do_the_same(seed: int) -> None:
+    chip = load_chip("tiny")
+    kernel = random_kernel(seed)
+    before = AllocateMemory().run(kernel, chip)
+    after = ShiftAddresses().run(before, chip)
+    assert lost(after, chip) <= lost(before, chip)
+    old, new = addresses(before), addresses(after)
+    for one in old:
+        for other in old:
+            if one is not other and not _meet(old[one], old[other]):
+                assert not _meet(new[one], new[other])
+        assert new[one][0] % 32 == 0
+        assert new[one][0] + new[one][1] <= chip.memory.ub_bytes or one.scope() != "local.ub"
+    run = simulate(program(after, chip, ROLES), chip, inputs(seed), hazards=True)
+    assert not run.hazards
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
