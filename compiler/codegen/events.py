@@ -31,6 +31,7 @@ from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Instr, View, bind
 from compiler.target import Chip
 
+BETWEEN_CORES = ("cross_set", "cross_wait")
 _BOUNDS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And)
 
 
@@ -186,7 +187,7 @@ class Reader:
         call = read_call(statement)
         if call is None:
             return ()
-        if call.row.category == "sync":
+        if call.row.category == "sync" and call.row.kind not in BETWEEN_CORES:
             raise refuse("it is synchronised already", statement)
         integers = [value for value in call.operands if not isinstance(value, Address | tirx.FloatImm)]
         for value in call.operands:
@@ -199,6 +200,8 @@ class Reader:
         addresses = [value for value in call.operands if isinstance(value, Address)]
         accesses = []
         for at, (tensor, address) in enumerate(zip(call.row.tensors, addresses, strict=True)):
+            if memory_of(address.buffer) == "llb":
+                continue  # what cores share is ordered by their flags
             reads, writes = "r" in tensor.role, "w" in tensor.role
             if views is None:
                 accesses.append(self._access(address, None, None, reads=reads, writes=writes))

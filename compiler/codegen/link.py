@@ -1,4 +1,4 @@
-"""From kernels to one program: where the graph's buffers lie in DDR, and the kernels one after another on all cores."""
+"""From kernels to one program: where buffers lie in DDR and LLB, and the kernels one after another on all cores."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def plan_ddr(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], ch
         if buffer.role != "intermediate":
             offsets[buffer.name] = end
             end += -(-buffer.size_bytes // alignment) * alignment
-    shared = [buffer for buffer in [*buffers, *_scratch(kernels)] if buffer.role == "intermediate"]
+    shared = [buffer for buffer in [*buffers, *_scratch(kernels, "ddr")] if buffer.role == "intermediate"]
     lives = _lifetimes(kernels, shared)
     addresses, size = pack(lives, alignment)
     for buffer, address in zip(shared, addresses, strict=True):
@@ -74,11 +74,26 @@ def plan_ddr(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], ch
     return offsets
 
 
-def _scratch(kernels: Sequence[PlacedKernel]) -> list[GraphBuffer]:
+def plan_llb(kernels: Sequence[PlacedKernel], chip: Chip) -> dict[str, int]:
+    """An offset for all scratch in LLB; beside that of the kernel before it, where both fit: no core waits then."""
+    scratch = _scratch(kernels, "llb")
+    alignment = chip.transfer.ddr_line_bytes
+    lives = _lifetimes(kernels, scratch)
+    apart = [replace(life, last=life.last + 1) for life in lives]
+    addresses, size = pack(apart, alignment)
+    if size > chip.memory_bytes("llb"):
+        addresses, size = pack(lives, alignment)
+    if size > chip.memory_bytes("llb"):
+        largest = sorted(((b.name, b.size_bytes) for b in scratch), key=lambda entry: -entry[1])
+        raise MemoryOverflow("llb", size, chip.memory_bytes("llb"), tuple(largest[:5]))
+    return {buffer.name: address for buffer, address in zip(scratch, addresses, strict=True)}
+
+
+def _scratch(kernels: Sequence[PlacedKernel], memory: str) -> list[GraphBuffer]:
     found = []
     for kernel in kernels:
         for name, parameter in zip(kernel.bindings(), kernel.code.parameters, strict=True):
-            if parameter.scratch:
+            if parameter.scratch and parameter.memory == memory:
                 found.append(GraphBuffer(name, "uint8", (parameter.size_bytes,), parameter.size_bytes, "intermediate"))
     return found
 
@@ -94,10 +109,10 @@ def _lifetimes(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]) 
     return [Lifetime(b.size_bytes, first.get(b.name, 0), last.get(b.name, 0)) for b in buffers]
 
 
-def _declared(buffers: Sequence[GraphBuffer], offsets: Mapping[str, int]) -> tuple[Buffer, ...]:
+def _declared(buffers: Sequence[GraphBuffer], offsets: Mapping[str, int], memory: str) -> tuple[Buffer, ...]:
     """The program's buffers; intermediates that share bytes are declared as the one piece that they lie in."""
     declared = [
-        Buffer(b.name, "ddr", offsets[b.name], b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role])
+        Buffer(b.name, memory, offsets[b.name], b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role])
         for b in sorted(buffers, key=lambda b: (offsets[b.name], -b.size_bytes))
         if b.size_bytes
     ]
@@ -125,15 +140,16 @@ _PROGRAM_ROLES = {
 
 @dataclass(frozen=True)
 class _Use:
-    """DDR bytes that a kernel uses; ``alone`` where only core 0 runs it."""
+    """Bytes of DDR or LLB that a kernel uses; ``alone`` where only core 0 runs it."""
 
+    memory: str
     low: int
     high: int
     written: bool
     alone: bool
 
     def disturbs(self, other: _Use) -> bool:
-        overlap = self.low < other.high and other.low < self.high
+        overlap = self.memory == other.memory and self.low < other.high and other.low < self.high
         return overlap and (self.written or other.written) and not (self.alone and other.alone)
 
 
@@ -147,7 +163,7 @@ def link(
 ) -> Linked:
     """One program that runs the kernels in order on all cores of the chip."""
     _check(kernels, buffers)
-    planned = plan_ddr(kernels, buffers, chip) if offsets is None else offsets
+    planned = dict(plan_ddr(kernels, buffers, chip) if offsets is None else offsets) | plan_llb(kernels, chip)
     linker = _Linker(planned)
     for kernel in kernels:
         linker.add(kernel)
@@ -157,7 +173,10 @@ def link(
         chip.name,
         chip.cores,
         tuple(linker.instrs),
-        _declared([*buffers, *_scratch(kernels)], planned),
+        (
+            *_declared([*buffers, *_scratch(kernels, "ddr")], planned, "ddr"),
+            *_declared(_scratch(kernels, "llb"), planned, "llb"),
+        ),
         tuple(TilingWord(f"address.{address}", address) for address in linker.words),
         lines=tuple(linker.lines),
         source=f"{name}.tir",
@@ -201,7 +220,8 @@ class _Linker:
         for name, parameter in zip(kernel.bindings(), kernel.code.parameters, strict=True):
             low = self.offsets[name]
             if parameter.read or parameter.written:
-                uses.append(_Use(low, low + parameter.size_bytes, parameter.written, kernel.code.cores == 1))
+                high, alone = low + parameter.size_bytes, kernel.code.cores == 1
+                uses.append(_Use(parameter.memory, low, high, parameter.written, alone))
         return uses
 
     def _patched(self, kernel: PlacedKernel) -> list[Instr]:

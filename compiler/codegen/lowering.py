@@ -34,7 +34,7 @@ _LINE = 64  # what a core's share of a scratch buffer is a multiple of
 
 @dataclass(frozen=True)
 class Parameter:
-    """A DDR buffer that a kernel works on; ``scratch`` ones hold nothing before and after it."""
+    """A buffer of DDR or LLB that a kernel works on; ``scratch`` ones hold nothing before and after it."""
 
     name: str
     dtype: str
@@ -43,6 +43,7 @@ class Parameter:
     read: bool
     written: bool
     scratch: bool = False
+    memory: str = "ddr"
 
 
 class Lowering:
@@ -80,16 +81,17 @@ class Lowering:
                 "r" in self._used[buffer],
                 "w" in self._used[buffer],
                 scratch,
+                self._memories[buffer],
             )
             for buffer, size, scratch in self._globals
         )
 
     # ---- buffers
 
-    def _declare(self, buffer: Any, size: int, *, scratch: bool) -> Operand:
+    def _declare(self, buffer: Any, size: int, *, scratch: bool, memory: str = "ddr") -> Operand:
         base = self.values.operation("ldt", Operand(None, len(self._globals)))
         self._globals.append((buffer, size, scratch))
-        self._bases[buffer], self._memories[buffer], self._used[buffer] = Linear.of(base), "ddr", set()
+        self._bases[buffer], self._memories[buffer], self._used[buffer] = Linear.of(base), memory, set()
         return base
 
     def _allocate(self, statement: Any) -> None:
@@ -100,6 +102,9 @@ class Lowering:
             base = self._declare(buffer, shared * cores, scratch=True)
             if self._core is not None:
                 self._bases[buffer] = Linear.of(base).plus(Linear.of(self._core), shared)
+            return
+        if memory == "llb":
+            self._declare(buffer, size, scratch=True, memory=memory)
             return
         if ADDRESS not in statement.annotations:
             raise refuse(f"buffer `{buffer.name}` in {memory} has no address: allocate memory first")

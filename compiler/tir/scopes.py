@@ -5,6 +5,7 @@ from __future__ import annotations
 MEMORY_OF_SCOPE: dict[str, str] = {
     "": "ddr",
     "global": "ddr",
+    "shared.llb": "llb",
     "shared.l1": "l1",
     "local.l0a": "l0a",
     "local.l0b": "l0b",
