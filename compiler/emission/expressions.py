@@ -99,6 +99,13 @@ def equivalents(term: Term) -> Iterator[Term]:
     yield from _filled(term)
 
 
+def by_reciprocal(term: Term) -> Term:
+    """A quotient as a product, which takes a quarter of its cycles; it is rounded twice."""
+    a, b = term.args
+    one = Term("const", term.dtype, value=1.0)
+    return replace(term, op="mul", args=(a, Term("div", term.dtype, (one, b))))
+
+
 def _by_way_of(term: Term) -> Iterator[Term]:
     """A conversion in two steps: between 8-bit integers, and to a truth value of a type that has none."""
     source = term.args[0]

@@ -90,6 +90,8 @@ def _placed(
         if overwrite and not made.may_overwrite:
             continue
         yield made.candidate(reduction.op, chip)
+        if axis == "n0" and len(sources) == 1:
+            yield from _by_columns(made, reduction, chip)
         if axis == "n0" and len(sources) == 1 and reduction.rest.op == "load":
             yield from _by_blocks(made, reduction.op, chip)
 
@@ -161,13 +163,15 @@ class _Fold:
         )
 
     def candidate(self, op: str, chip: Chip) -> Found:
+        steps, temporaries = self.finished(op)
+        return self._made(steps[0].name, steps, temporaries, chip)
+
+    def finished(self, op: str) -> tuple[list[Operands], list[Access]]:
+        """The fold's instruction and what brings its results to the destination, with the temporaries that takes."""
         if self.overwrite:
-            operands = self.operands(self.nest.target, [dim.strides[0] for dim in self.kept])
-            return self._made(operands.name, [operands], [], chip)
+            return [self.operands(self.nest.target, [dim.strides[0] for dim in self.kept])], []
         result = self.temporary("folded", [dim.bound for dim in self.kept])
-        operands = self.operands(result, _dense(result.shape, len(self.kept)))
-        combining = self.combine(op, result)
-        return self._made(operands.name, [operands, combining], [result], chip)
+        return [self.operands(result, _dense(result.shape, len(self.kept))), self.combine(op, result)], [result]
 
     def temporary(self, name: str, extents: Sequence[int]) -> Access:
         """The start of a new buffer of the destination's type."""
@@ -249,14 +253,66 @@ def _by_blocks(fold: _Fold, op: str, chip: Chip) -> Iterator[Found]:
     narrowed = Dim((), blocks + rest, blocks + rest, (0, 1))
     dims = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
     again = _Fold(fold.nest, fold.match, {name: partial}, Placement((*dims, narrowed), ()), fold.axis, fold.overwrite)
-    temporaries = [partial]
-    if fold.overwrite:
-        steps.append(again.operands(fold.nest.target, [dim.strides[0] for dim in fold.kept]))
-    else:
-        result = fold.temporary("folded", rows)
-        temporaries.append(result)
-        steps += [again.operands(result, _dense(result.shape, len(rows))), fold.combine(op, result)]
-    yield fold._made(steps[0].name, steps, temporaries, chip)
+    finish, temporaries = again.finished(op)
+    yield fold._made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
+
+
+def _by_columns(fold: _Fold, reduction: Accumulation, chip: Chip) -> Iterator[Found]:
+    """Fold every row as a column of 32-byte blocks, at the cost of an addition, and then the one block that is left.
+
+    Elements behind the last whole block are combined with the block that is left.
+    """
+    inner = fold.placement.dims[-1]
+    (name, source), dtype = next(iter(fold.sources.items())), fold.nest.target.dtype
+    block = DTYPES[source.dtype].fractal_k
+    if source.dtype != dtype or not isinstance(inner.extent, int) or inner.extent < 4 * block or inner.strides[1] != 1:
+        return
+    blocks, rest = divmod(inner.extent, block)
+    plain = Term("load", dtype, value=0)
+    again = next(_fold_matches(reduction.op, "n0", plain, dtype), None)
+    if len(fold.kept) > 1 or again is None or (rest and reduction.rest.op != "load"):
+        return
+    partial = fold.temporary("partial", [*(dim.bound for dim in fold.kept), block])
+    strides = dense_strides(partial.shape)
+    kept = tuple(replace(dim, strides=(s, dim.strides[1])) for dim, s in zip(fold.kept, strides, strict=False))
+    column, lanes = Dim((), blocks, blocks, (0, block)), Dim((), block, block, (1, 1))
+    left = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
+    last = _Fold(
+        fold.nest, again, {name: partial}, Placement((*left, replace(lanes, strides=(0, 1))), ()), "n0", fold.overwrite
+    )
+    for match in _fold_matches(reduction.op, "n1", reduction.rest, dtype):
+        first = _Fold(fold.nest, match, fold.sources, Placement((*kept, column, lanes), ()), "n1", fold.overwrite)
+        steps = [first.operands(partial, strides)]
+        if rest:
+            steps.append(_tail(fold, reduction.op, source, partial, kept, rest))
+        finish, temporaries = last.finished(reduction.op)
+        yield fold._made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
+
+
+def _fold_matches(op: str, axis: str, argument: Term, dtype: str) -> Iterator[Match]:
+    """Rows that fold ``argument`` over a dimension, all of it loads."""
+    for spelling in fold_spellings().get((op, axis), ()):
+        for match in match_spelling(spelling, spelling.pattern.args[0], argument, dtype):
+            if all(term.op == "load" for _, term in match.tensors):
+                yield match
+
+
+def _tail(fold: _Fold, op: str, source: Access, partial: Access, kept: Sequence[Dim], rest: int) -> Operands:
+    """``partial = op(partial, source)`` for the last ``rest`` elements of every row."""
+    dtype = source.dtype
+    row = matches(Term(op, dtype, (Term("load", dtype, value=0), Term("load", dtype, value=1))), dtype)[0]
+    end = int(fold.placement.dims[-1].extent) - rest
+    strides = (*(dim.strides[0] for dim in kept), 1)
+    rank = len(strides)
+    return Operands(
+        row.row,
+        row.mods_at(f"{rank}d"),
+        {"dst": partial, "a": partial, "b": replace_index(source, end)},
+        {"dst": strides, "a": strides, "b": (*(dim.strides[1] for dim in kept), 1)},
+        {},
+        (*(dim.extent for dim in kept), rest),
+        (*(dim.bound for dim in kept), rest),
+    )
 
 
 def _step(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -19,7 +19,7 @@ from tvm.sym import detect_linear_equation
 from compiler.emission.candidates import Candidate, recognise
 from compiler.emission.cover import Cover, Step
 from compiler.emission.dataflow import as_data, leaves
-from compiler.emission.expressions import expression
+from compiler.emission.expressions import by_reciprocal, expression
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Loop, Nest, Surroundings
 from compiler.emission.reductions import FOLDED
@@ -31,6 +31,7 @@ from compiler.tir.rewriter import fresh, loads
 from compiler.tir.scopes import TIR_DTYPE
 
 _PLAIN = ("load", "const", "scalar")
+_MANY = 8  # elements for one of the divisor's, for its reciprocal to be worked out first
 
 
 @dataclass(eq=False)
@@ -74,7 +75,8 @@ class _Splitter:
         self.target = nest.target
         self.out: list[Any] = []
         self.places: dict[Term, Any] = {}
-        self.term, self.accesses = numbered(as_data(nest))
+        term, self.accesses = numbered(as_data(nest))
+        self.term = self._with_reciprocals(term)
         self.cover = Cover(split.chip, self._is_operand, self._elements)
         self._uses: Counter[Term] = Counter()
 
@@ -193,6 +195,16 @@ class _Splitter:
 
     def _elements(self, term: Term) -> int:
         return prod(self.split.loops[n].bound for n in self._depends(term))
+
+    def _with_reciprocals(self, term: Term) -> Term:
+        """The term with quotients of a divisor that has one element for many of the dividend's as products."""
+        args = tuple(self._with_reciprocals(arg) for arg in term.args)
+        if args != term.args:
+            term = replace(term, args=args)
+        if term.op == "div" and term.dtype == "fp32" and term.args[1].op != "const":
+            dividend, divisor = (self._elements(arg) for arg in term.args)
+            return by_reciprocal(term) if divisor * _MANY <= dividend else term
+        return term
 
     def _is_pattern(self, term: Term) -> bool:
         """Whether an index term is what ``viota`` writes."""

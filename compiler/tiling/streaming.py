@@ -90,7 +90,7 @@ def _apply(func: Any, row: Tile, kept: tuple[int, ...], piece: int, cores: int) 
         if block_facts(sch.get(out)).reduced:
             _stream(sch, out, inner, piece)
         else:
-            stage_inputs(sch, out, inner)
+            stage_inputs(sch, [out], inner)
     return sch.mod["main"]
 
 
@@ -102,7 +102,7 @@ def _stream(sch: Any, reduction: Any, outside: Any, piece: int) -> None:
     spatial, axes = own[: len(own) - reduced], own[len(own) - reduced :]
     results = prod(int(sch.get(loop).extent) for loop in spatial)
     inner = _cut(sch, axes, max(1, piece // results), before=spatial)
-    stage_inputs(sch, reduction, inner)
+    stage_inputs(sch, [reduction], inner)
 
 
 def _cut(sch: Any, loops: list[Any], elements: int, before: list[Any] | None = None) -> Any:

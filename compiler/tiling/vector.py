@@ -19,7 +19,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from tvm import ir, s_tir
+from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
 from compiler.isa.timing import ceil_div
@@ -251,25 +251,59 @@ def bring_producers(sch: Any, block: Any, loop: Any) -> None:
         buffer = sch.get(producer).writes[0].source
         if buffer.scope() == "global":
             sch.set_scope(producer, 0, UB)
-    for reader in [*producers, block]:
-        stage_inputs(sch, reader, loop)
+    stage_inputs(sch, [*producers, block], loop)
 
 
-def stage_inputs(sch: Any, reader: Any, loop: Any) -> None:
-    """Copy what a block reads of the kernel's inputs into UB; a block that itself only copies reads them directly."""
-    facts = block_facts(sch.get(reader))
+def stage_inputs(sch: Any, readers: list[Any], loop: Any) -> None:
+    """Copy what blocks read of the kernel's inputs into UB, once for all that read the same of an input.
+
+    A block that itself only copies reads them directly.
+    """
     parameters = {p.name for p in sch.mod["main"].params}
-    written_on_chip = facts.writes[0].scope() != "global"
-    if facts.copies and written_on_chip and not facts.dynamic_reads:
-        return
-    for index in reversed(range(len(facts.reads))):
-        buffer = facts.reads[index]
-        if buffer.name not in parameters or buffer.name in facts.dynamic_reads:
+    shared = dict[Any, list[Any]]()
+    for reader in readers:
+        facts = block_facts(sch.get(reader))
+        written_on_chip = facts.writes[0].scope() != "global"
+        if facts.copies and written_on_chip and not facts.dynamic_reads:
             continue
-        if any(int(extent) == 0 for extent in buffer.shape):
-            continue
-        staged = sch.cache_read(reader, index, UB, [reader])
+        for buffer in facts.reads:
+            if buffer.name not in parameters or buffer.name in facts.dynamic_reads:
+                continue
+            if not any(int(extent) == 0 for extent in buffer.shape):
+                same = shared.setdefault((buffer.name, read_pattern(sch.get(reader), buffer)), [])
+                if reader not in same:
+                    same.append(reader)
+    for (name, _), same in reversed(shared.items()):
+        index = [buffer.name for buffer in block_facts(sch.get(same[0])).reads].index(name)
+        staged = sch.cache_read(same[0], index, UB, same)
         sch.compute_at(staged, loop, preserve_unit_loops=True)
+
+
+def read_pattern(block: Any, buffer: Any) -> tuple[Any, ...] | str:
+    """What a block reads of each dimension of a buffer: all positions of an axis, or one position.
+
+    Other blocks of the same pattern read the same. Where it is more than that, the block stands for itself.
+    """
+    axes = {iteration.var: (at, int(iteration.dom.extent)) for at, iteration in enumerate(block.iter_vars)}
+    found = set[tuple[Any, ...]]()
+
+    def visit(load: Any) -> None:
+        if load.source.same_as(buffer):
+            used = sorted(axes[index][0] for index in load.indices if index in axes)
+            found.add(tuple(_position(index, axes, used) for index in load.indices))
+
+    structural_walk(block.body, (ir.TensorLoad, visit))
+    only = found.pop() if len(found) == 1 else (None,)
+    return str(block.name_hint) if None in only else only
+
+
+def _position(index: Any, axes: dict[Any, tuple[int, int]], used: list[int]) -> tuple[str, int, int] | None:
+    if isinstance(index, tirx.IntImm):
+        return "at", int(index), 1
+    if index not in axes:
+        return None
+    at, extent = axes[index]
+    return "along", used.index(at), extent
 
 
 def ancestors(sch: Any, block: Any) -> list[Any]:

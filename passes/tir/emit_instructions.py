@@ -11,7 +11,7 @@ from tvm import tirx
 from compiler.emission.decisions import Decision, decide, decide_with_initial
 from compiler.emission.nest import Nest, Surroundings, is_pragma, nest_of
 from compiler.target import Chip
-from compiler.tir.rewriter import Rewriter, sequence, statements
+from compiler.tir.rewriter import Rewriter, sequence, statements, uses
 from passes.base import Pass
 
 STATISTICS = "tw.emission"
@@ -25,7 +25,8 @@ class EmitInstructions(Pass):
     -> tw.vexp.fp32.1d(&s[0, 0], 1, &a[0, 0], 1, 64)
 
     1. Every recogniser is asked; the candidate of the least total cycles is taken.
-    2. A reduction that follows the fill of its destination may write there itself, if that costs less than both.
+    2. A reduction that follows the fill of its destination, with nothing between them that touches it, may write there
+       itself, if that costs less than both.
     3. A store that no candidate does raises ``NotEmittable``: the kernel runs on the host.
 
     ``decisions`` holds the record of every nest of the function that was emitted last; the function's attribute
@@ -71,31 +72,38 @@ class _Emitter(Rewriter):
     def sequence(self, seq: tirx.SeqStmt) -> Any | None:
         parts = statements(seq)
         done: list[Any] = []
-        position = 0
-        while position < len(parts):
-            joined = self._joined(parts, position)
-            if joined is not None:
-                done.append(joined)
-                position += 2
+        joined: dict[int, Any] = {}  # what stands for a reduction and the fill before it
+        for position, part in enumerate(parts):
+            if position in joined:
+                done.append(joined[position])
+                continue
+            after = self._reduction_after(parts, position)
+            found = self._joined(part, parts[after]) if after is not None else None
+            if after is not None and found is not None:
+                joined[after] = found
             else:
-                done.append(self.statement(parts[position]))
-                position += 1
+                done.append(self.statement(part))
         return sequence(done)
+
+    def _reduction_after(self, parts: list[Any], position: int) -> int | None:
+        """The first statement after a fill that touches what it fills."""
+        if not isinstance(parts[position], tirx.For | tirx.BufferStore):
+            return None
+        initial = self._leaf(parts[position])
+        if initial is None or not isinstance(initial.store.value, tirx.IntImm | tirx.FloatImm):
+            return None
+        buffer = initial.store.buffer
+        return next((k for k in range(position + 1, len(parts)) if uses(parts[k], [buffer])), None)
 
     def _leaf(self, stmt: Any | None) -> Nest | None:
         if isinstance(stmt, tirx.For | tirx.BufferStore | tirx.AttrStmt):
             return nest_of(stmt, self.surroundings)
         return None
 
-    def _joined(self, parts: list[Any], position: int) -> Any | None:
+    def _joined(self, fill: Any, after: Any) -> Any | None:
         """A fill and the reduction after it as one (2)."""
-        if position + 1 == len(parts):
-            return None
-        initial = self._leaf(parts[position])
-        if initial is None or not isinstance(initial.store.value, tirx.IntImm | tirx.FloatImm):
-            return None
-        reduction = self._leaf(parts[position + 1])
-        if reduction is None:
+        initial, reduction = self._leaf(fill), self._leaf(after)
+        if initial is None or reduction is None:
             return None
         found = decide_with_initial(initial, reduction, self.chip)
         if found is None:

@@ -109,7 +109,7 @@ def test_divided_indices_are_dimensions() -> None:
     assert emitted(split)[0] == ["vcopy.fp32.2d &(b[0, 0]), 1, 2, &(a[0, 0]), 0, 1, 2, 128)"]
 
 
-def test_long_rows_fold_by_blocks_first() -> None:
+def test_long_rows_fold_as_columns_of_blocks_first() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:
         a = T.alloc_buffer((16, 777), "float32", scope="local.ub")
@@ -118,14 +118,46 @@ def test_long_rows_fold_by_blocks_first() -> None:
             m[i] = T.max(m[i], a[i, k])
 
     lines, (decision,) = emitted(func)
-    assert [line.partition(" ")[0] for line in lines] == [
-        "vgmax.fp32.2d",
-        "vcopy.fp32.2d",
-        "vrmax.fp32.2d",
-        "vmax.fp32.1d",
+    assert lines == [
+        "vcmax.fp32.3d &(partial[0, 0]), 8, 1, &(a[0, 0]), 777, 8, 1, 16, 97, 8)",
+        "vmax.fp32.2d &(partial[0, 0]), 8, 1, &(partial[0, 0]), 8, 1, &(a[0, 776]), 777, 1, 16, 1)",
+        "vrmax.fp32.2d &(folded[0]), 1, &(partial[0, 0]), 8, 1, 16, 8)",
+        "vmax.fp32.1d &(m[0]), 1, &(m[0]), 1, &(folded[0]), 1, 16)",
     ]
     assert decision.chosen.total_cycles == min(c.total_cycles for c in decision.candidates)
     assert any(c.instruction.startswith("vrmax") for c in decision.candidates)
+
+
+def test_squares_fold_as_columns_too() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((4, 512), "float32", scope="local.ub")
+        s = T.alloc_buffer((4,), "float32", scope="local.ub")
+        for i in range(4):
+            s[i] = T.float32(0)
+        for i, k in T.grid(4, 512):
+            s[i] = s[i] + a[i, k] * a[i, k]
+
+    assert emitted(func)[0] == [
+        "vcsqsum.fp32.3d &(partial[0, 0]), 8, 1, &(a[0, 0]), 512, 8, 1, 4, 64, 8)",
+        "vrsum.fp32.2d &(s[0]), 1, &(partial[0, 0]), 8, 1, 4, 8)",
+    ]
+
+
+def test_rows_of_two_dimensions_fold_by_blocks_first() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((3, 5, 777), "float32", scope="local.ub")
+        m = T.alloc_buffer((3, 9), "float32", scope="local.ub")
+        for h, i, k in T.grid(3, 5, 777):
+            m[h, i] = T.max(m[h, i], a[h, i, k])
+
+    assert [line.partition(" ")[0] for line in emitted(func)[0]] == [
+        "vgmax.fp32.3d",
+        "vcopy.fp32.3d",
+        "vrmax.fp32.3d",
+        "vmax.fp32.2d",
+    ]
 
 
 def test_rows_that_data_chooses() -> None:

@@ -73,6 +73,22 @@ def test_a_sum_of_rows_that_starts_from_nothing_writes_its_destination() -> None
     assert instructions(func) == ["vcsqsum.fp32.2d"]
 
 
+def test_what_stands_between_a_fill_and_its_reduction_does_not_matter() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        x = T.alloc_buffer((16, 16), "float16", scope="local.ub")
+        a = T.alloc_buffer((16, 16), "float32", scope="local.ub")
+        s = T.alloc_buffer((16,), "float32", scope="local.ub")
+        for i in range(16):
+            s[i] = T.float32(0)
+        for i, k in T.grid(16, 16):
+            a[i, k] = T.Cast("float32", x[i, k])
+        for i, k in T.grid(16, 16):
+            s[i] = s[i] + a[i, k] * a[i, k]
+
+    assert instructions(func) == ["vconv.fp16.fp32.rne.2d", "vcsqsum.fp32.2d"]
+
+
 def test_what_nothing_does_names_the_store_and_the_reasons() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:

@@ -44,6 +44,29 @@ def test_a_value_is_worked_out_in_its_destination() -> None:
     rewrites(before, after)
 
 
+def test_rows_are_multiplied_by_reciprocals_of_what_divides_them() -> None:
+    @T.prim_func(private=True)
+    def before() -> None:
+        a = T.alloc_buffer((4, 64), "float32", scope="local.ub")
+        s = T.alloc_buffer((4, 64), "float16", scope="local.ub")
+        m = T.alloc_buffer((4,), "float32", scope="local.ub")
+        for i, j in T.grid(4, 64):
+            s[i, j] = T.Cast("float16", a[i, j] / m[i])
+
+    @T.prim_func(private=True)
+    def after() -> None:
+        a = T.alloc_buffer((4, 64), "float32", scope="local.ub")
+        s = T.alloc_buffer((4, 64), "float16", scope="local.ub")
+        m = T.alloc_buffer((4,), "float32", scope="local.ub")
+        s_div = T.alloc_buffer((4,), "float32", scope="local.ub")
+        for i in range(4):
+            s_div[i] = T.float32(1) / m[i]
+        for i, j in T.grid(4, 64):
+            s[i, j] = T.Cast("float16", a[i, j] * s_div[i])
+
+    rewrites(before, after)
+
+
 def test_a_destination_that_is_read_holds_nothing_else() -> None:
     @T.prim_func(private=True)
     def before() -> None:
