@@ -122,6 +122,7 @@ class Placed:
     step: Any  # innermost loop over steps
     inner: list[Any] = field(default_factory=list)
     result: str = ""  # " rows" where the result has no axis of columns
+    product: Any = None  # the loop over the products of one tile, where it may have several
 
 
 def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequence[int]) -> Placed:
@@ -333,6 +334,7 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
     return rounded and all(in_place) and len(value.indices) == len(block.body.indices)
 
 
+CONSTANTS_SHARE = 32  # inputs of a stage that take less of UB than one part in so many stay there
 SHRINK = 0.7  # of the memory that the attempt before took
 FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to
 
@@ -346,8 +348,9 @@ def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, ch
             raise NoFeasibleTile(
                 str(sch.get(block).name_hint), "a stage behind a product that needs more than its tile"
             )
-        sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
-    mark(sch, taken, trip, f"result{placed.result}")
+        at = (placed.product or trip) if block is taken else trip
+        sch.reverse_compute_at(block, at, preserve_unit_loops=True)
+    mark(sch, taken, placed.product or trip, f"result{placed.result}")
     for block in [taken, *slaves]:
         leaves = _is_one_of(sch.get(block).writes[0].source, parameters)
         if not leaves:
@@ -356,7 +359,7 @@ def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, ch
             stored = sch.cache_write(block, 0, UB)
             sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)
     for block in slaves:
-        stage_inputs(sch, block, trip, parameters)
+        stage_inputs(sch, block, trip, parameters, (placed.core, chip.memory.ub_bytes // CONSTANTS_SHARE))
 
 
 def _follows(block: Any, parameters: Sequence[Any]) -> bool:
@@ -390,12 +393,16 @@ def _is_group(indices: list[Any], load: Any) -> bool:
     return bool(group.a.same_as(place.a) and int(group.b) == int(place.b) == int(load.source.shape[-1]))
 
 
-def stage_inputs(sch: Any, block: Any, loop: Any, parameters: Sequence[Any]) -> None:
-    """Copy what a stage reads of the kernel's inputs to UB inside the loop."""
+def stage_inputs(
+    sch: Any, block: Any, loop: Any, parameters: Sequence[Any], constants: tuple[Any, int] | None = None
+) -> None:
+    """Copy what a stage reads of the kernel's inputs to UB inside the loop, or small inputs inside another."""
     for index in reversed(range(len(sch.get(block).reads))):
-        if _is_one_of(sch.get(block).reads[index].source, parameters):
+        source = sch.get(block).reads[index].source
+        if _is_one_of(source, parameters):
             extra = sch.cache_read(block, index, UB)
-            sch.compute_at(extra, loop, preserve_unit_loops=True)
+            once = constants is not None and _buffer_bytes(source) <= constants[1]
+            sch.compute_at(extra, constants[0] if constants and once else loop, preserve_unit_loops=True)
 
 
 def _is_one_of(buffer: Any, parameters: Sequence[Any]) -> bool:

@@ -27,22 +27,22 @@ def windows(held: Any, said: Windows, extents: tuple[Any, ...], row: Any, column
 
 
 def test_the_marks_read_back_what_they_say() -> None:
-    said = Windows(Axes(1, None, 2, True), 5, (1, 2), (1, 3), -2, False)
+    said = Windows(Axes(1, None, 2, 7), 5, (1, 2), (1, 3), -2, False)
     assert Windows.of(str(said)) == said
 
 
-def test_an_image_to_l1_in_channel_blocks() -> None:
-    far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 6, 40)
+def test_whole_rows_of_an_image_to_l1_are_one_run() -> None:
+    far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 6, 39)
     body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, h + 2, w))  # noqa: E731
-    assert emitted(nest([20, 6, 40], near, body, map_mark(AXES))) == (
-        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 2, 0], 1200, 40, 1, 20, 6, 40, 3840"
+    assert emitted(nest([20, 6, 39], near, body, map_mark(Axes(1, 2, 3, 40)))) == (
+        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 2, 0], 1200, 0, 1, 20, 1, 240, 3840"
     )
 
 
-def test_an_image_row_by_row() -> None:
+def test_parts_of_rows_one_by_one() -> None:
     far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 6, 16)
     body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, h + 2, w))  # noqa: E731
-    assert emitted(nest([20, 6, 10], near, body, map_mark(Axes(1, 2, 3, True)))) == (
+    assert emitted(nest([20, 6, 10], near, body, map_mark(AXES))) == (
         "for i1 in 6: ldc1.ddr.fp16 l1+i1 * 512, far[0, 0, i1 + 2, 0], 1200, 40, 1, 20, 1, 10, 1536"
     )
 

@@ -12,7 +12,7 @@ columns is a range of the instruction's k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,21 +47,31 @@ HO, WO, C1, KH, KW, C0 = -7, -6, -4, -3, -2, -1
 class Axes:
     """Which axes of a feature map are channels, rows and columns; ``row`` is None where a map has one row.
 
-    Rows lie as far apart in L1 as the buffer is wide. With ``rows_apart`` what is loaded may be narrower: then rows are
-    loaded one by one.
+    ``width`` is the number of columns of whole rows, which are loaded as they are, those that no window touches too:
+    rows that lie one after another in DDR do so in L1, and all of them are one run. It is 0 where parts of rows are
+    loaded, one by one: these lie as far apart in L1 as the buffer is wide.
     """
 
     channel: int
     row: int | None
     column: int
-    rows_apart: bool = False
+    width: int = 0
 
     def numbers(self) -> tuple[int, ...]:
-        return self.channel, -1 if self.row is None else self.row, self.column, int(self.rows_apart)
+        return self.channel, -1 if self.row is None else self.row, self.column, self.width
 
     @staticmethod
-    def of(channel: int, row: int, column: int, rows_apart: int) -> Axes:
-        return Axes(channel, None if row < 0 else row, column, bool(rows_apart))
+    def of(channel: int, row: int, column: int, width: int) -> Axes:
+        return Axes(channel, None if row < 0 else row, column, width)
+
+    def pitch(self, shape: Sequence[int]) -> int:
+        """Columns from one row to the next in a buffer of L1."""
+        return self.width or shape[self.column]
+
+    def c1_stride(self, shape: Sequence[int], dtype: str) -> int:
+        """Elements between channel blocks in L1: as many as a block takes at most."""
+        rows = 1 if self.row is None else shape[self.row]
+        return rows * self.pitch(shape) * DTYPES[dtype].fractal_k
 
 
 @dataclass(frozen=True)
@@ -104,17 +114,10 @@ def map_axes(mark: str) -> Axes | None:
     return Axes.of(*map(int, numbers.split()))
 
 
-def c1_stride(access: Access, axes: Axes) -> int:
-    """Elements between channel blocks in L1: as many as a block takes at most."""
-    rows = 1 if axes.row is None else access.shape[axes.row]
-    return rows * access.shape[axes.column] * DTYPES[access.dtype].fractal_k
-
-
 def map_bytes(shape: tuple[int, ...], axes: Axes, dtype: str) -> int:
     """What a feature map takes in L1."""
-    k0 = DTYPES[dtype].fractal_k
-    rows = 1 if axes.row is None else shape[axes.row]
-    return -(-shape[axes.channel] // k0) * rows * shape[axes.column] * FRACTAL_ROW_BYTES
+    blocks = -(-shape[axes.channel] // DTYPES[dtype].fractal_k)
+    return blocks * axes.c1_stride(shape, dtype) * DTYPES[dtype].itemsize
 
 
 @recogniser
@@ -132,33 +135,35 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if {loop for loop in loops if loop} != set(nest.loops) or not source.is_affine:
         yield Rejection("ldc1", "a loop moves along neither channels, rows nor columns")
         return
-    strides = [0 if loop is None else source.coefficient(loop) for loop in loops]
-    stride = c1_stride(target, axes)
-    places = (axes.channel, axes.row, axes.column)
-    sizes = [
-        bound(loop) if axis is None else min(bound(loop), target.shape[axis])
-        for loop, axis in zip(loops, places, strict=True)
-    ]
+    strides = [0 if loop is None else source.coefficient(loop) or 0 for loop in loops]
+    stride = axes.c1_stride(target.shape, target.dtype)
     mods = ("ddr", target.dtype)
-    price = instruction_cycles("ldc1", mods, (0, 0, *(s or 0 for s in strides), *sizes, stride), chip)
+    bases = [0 if index is None else index.base for index in indices]
+    first_column = index_of(source, axes.column)
+    if axes.width and not (is_zero(bases[2]) and first_column is not None and is_zero(first_column.base)):
+        yield Rejection("ldc1", "rows do not begin with the map's first column")
+        return
+    rows = loops[1]
+    one_by_one = None if axes.width else rows
+    if axes.width and (rows is None or strides[1] == axes.width):
+        strides, sizes = [strides[0], 0, 1], [extent(loops[0]), 1, product_of([extent(rows), axes.width])]
+        most = [bound(loops[0]), 1, bound(rows) * axes.width]
+    else:
+        sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
+        most = [bound(loop) for loop in loops]
+        if axes.width:
+            strides[2], sizes[2], most[2] = 1, axes.width, axes.width
+    price = instruction_cycles("ldc1", mods, (0, 0, *strides, *most, stride), chip)
     if isinstance(price, str):
         yield Rejection("ldc1", price)
         return
-    bases = [0 if index is None else index.base for index in indices]
-
-    pitch = target.shape[axes.column]
-    if not axes.rows_apart and extent(loops[2]) != pitch:
-        yield Rejection("ldc1", "rows lie as far apart in L1 as the map is wide, which is not known here")
-        return
-    one_by_one = loops[1] if axes.rows_apart else None
 
     def build() -> Any:
         first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
-        offset = (first_row * pitch + bases[2]) * FRACTAL_ROW_BYTES
+        offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
         offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
         zeros = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
-        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides]
-        slots += [1 if loop is one_by_one else extent(loop) for loop in loops]
+        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides, *sizes]
         load = instruction("ldc1", mods, [*slots, stride])
         kept = [loop for loop in nest.loops if loop is not one_by_one]
         return guarded(kept, load if one_by_one is None else around([one_by_one], load))
@@ -169,7 +174,7 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
     dtype = DTYPES[access.dtype]
     block = channel // dtype.fractal_k if isinstance(channel, int) else tirx.floordiv(channel, dtype.fractal_k)
-    return block * (c1_stride(access, axes) * dtype.itemsize)
+    return block * (axes.c1_stride(access.shape, access.dtype) * dtype.itemsize)
 
 
 def _simple(nest: Nest, expr: Any) -> Any:
@@ -354,7 +359,7 @@ class _Read:
         k = bound(self.c1) * kernel[0] * kernel[1] * k0
         height = (bound(self.rows.output) - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
         width = (bound(self.columns.output) - 1) * said.strides[1] + (kernel[1] - 1) * said.dilations[1] + 1
-        stride = c1_stride(self.source, said.axes)
+        stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
         return (0, 0, m, k, 0, 0, height, width, stride, *kernel, *said.strides, *said.dilations, 0, 0, 0, 0)
 
     def build(self) -> Any:
@@ -366,8 +371,9 @@ class _Read:
         top, height = rows.before(), rows.inside()
         bottom = rows.span - top - height
         first_row = rows.first + top
+        pitch = said.axes.pitch(self.source.shape)
         if said.whole_rows:
-            width = self.source.shape[said.axes.column]
+            width = pitch
             left, first_column = said.pad_left, 0
             span = (extent(columns.output) - 1) * said.strides[1] + (said.kernel_columns - 1) * said.dilations[1] + 1
             right = max(span - width - left, 0)
@@ -377,11 +383,11 @@ class _Read:
             left, width = columns.before(), columns.inside()
             right = columns.span - left - width
             first_column, k_start = columns.first + left, 0
-        pitch = self.source.shape[said.axes.column]
         offset = (first_row * pitch + first_column) * FRACTAL_ROW_BYTES
         offset = offset + _block_offset(self.source, said.axes, self.channel)
         slots = [address_at(nest.target.buffer, 0), address_at(self.source.buffer, _simple(nest, number(offset)))]
-        numbers = [m, k, 0, k_start, height, width, c1_stride(self.source, said.axes), kernel_rows, kernel_columns]
+        block_stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
+        numbers = [m, k, 0, k_start, height, width, block_stride, kernel_rows, kernel_columns]
         numbers += [*said.strides, *said.dilations, top, left, bottom, right]
         load = instruction("img2col", (dtype.name,), [*slots, *(_simple(nest, number(value)) for value in numbers)])
         return guarded(nest.loops, self._or_zeros(load, m, k, height, width))
