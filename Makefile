@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-models calibrate check-passes demo determinism fuzz models mutate-sync onnx-cases pass-table random-kernels
+JOBS := agree bench bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -75,6 +75,9 @@ agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-fr
 
 mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that is taken away
 	$(BIN)/python -m ci.sync_mutation
+
+cost-accuracy: $(STAMP) ## the static cycle model beside the simulator, kernel by kernel
+	$(BIN)/python -m ci.cost_accuracy
 
 calibrate: $(STAMP) ## simulated cycles against the public measurements of the modelled chip
 	$(BIN)/python -m ci.calibration

@@ -16,13 +16,13 @@ from numba.core import config
 Function = Callable[..., Any]
 
 
-@lru_cache(maxsize=1)
-def _cache_dir() -> Path | None:
-    """A directory for exactly these sources. numba itself notices only changes of a function's own file, while
-    the kernels here contain functions of the instruction table."""
+@lru_cache(maxsize=8)
+def _cache_dir(folder: Path) -> Path | None:
+    """A directory for exactly the sources in a folder, and the instruction table's. numba itself notices only changes
+    of a function's own file, while kernels contain functions of files beside theirs and of the table."""
     isa = Path(__file__).parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted([*isa.rglob("*.py"), *(isa.parent / "sim").glob("*.py")]):
+    for source in sorted({*isa.rglob("*.py"), *folder.glob("*.py")}):
         digest.update(source.read_bytes())
     root = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 (never raises)
     for base in (root, Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"):
@@ -37,8 +37,8 @@ def _cache_dir() -> Path | None:
 
 
 def compiled_before() -> bool:
-    """Whether an earlier process has left compiled code for this version."""
-    directory = _cache_dir()
+    """Whether an earlier process has left the simulator's compiled code for this version."""
+    directory = _cache_dir(Path(__file__).parent.parent / "sim")
     return directory is not None and any(directory.rglob("*.nbc"))
 
 
@@ -48,7 +48,7 @@ def kernel(function: Function) -> Function:
     Every array that crosses a call counts its references, some 5 ns each: kernels that do little per instruction are
     one long function for that reason.
     """
-    directory = _cache_dir()
+    directory = _cache_dir(Path(function.__code__.co_filename).parent)
     previous = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(directory or "")  # type: ignore[attr-defined]
     try:

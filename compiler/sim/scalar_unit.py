@@ -1,75 +1,17 @@
-"""The scalar unit itself: one core's program counter, registers and loops, in compiled code.
-
-The arithmetic is that of the instruction table's own functions, compiled into one dispatcher per kind of row.
-"""
+"""The scalar unit itself: one core's program counter, registers and loops, in compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from compiler.isa import table
 from compiler.isa.jit import inlined, kernel
+from compiler.isa.scalar_functions import alu, branch, falu, fcmp, itof
 from compiler.isa.table.control import LOOP_DEPTH
 from compiler.sim import code as kinds
 from compiler.sim.code import MAX_SLOTS
 
 # What a run of the unit ends with.
 DONE, STREAM_FULL, CLASSES_FULL, STEP_LIMIT, NEEDS_VALUE, TRAPPED, BAD_TARGET, LOOPS_TOO_DEEP, BAD_TILING = range(9)
-
-
-# ---- the table's scalar functions, compiled into one dispatcher per kind ----------------------------------
-
-
-def _dispatcher(kind: str) -> Callable[..., Any]:
-    """``f(opcode, a, b, c)`` over all rows of a kind: the table's own functions behind a chain of comparisons."""
-    rest: Callable[..., Any] | None = None
-    for row in table.rows():
-        if row.kind == kind:
-            rest = _link(row.opcode, inlined(row.function), rest)
-    if rest is None:
-        raise ValueError(f"no rows of kind {kind}")
-    return rest
-
-
-def _link(code: int, function: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
-    if rest is None:
-        return inlined(lambda opcode, a, b, c: function(a, b, c))
-
-    def dispatch(opcode, a, b, c):  # type: ignore[no-untyped-def]
-        if opcode == code:
-            return function(a, b, c)
-        return rest(opcode, a, b, c)
-
-    return inlined(dispatch)
-
-
-_alu = _dispatcher("alu")
-_falu = _dispatcher("falu")
-_fcmp = _dispatcher("fcmp")
-_itof = _dispatcher("itof")
-
-
-def _branch_dispatcher() -> Callable[..., Any]:
-    rest: Callable[..., Any] = inlined(lambda opcode, a, b: True)
-    for row in table.rows():
-        if row.kind == "branch" and row.mnemonic != "jmp":
-            rest = _branch_link(row.opcode, inlined(row.function), rest)
-    return rest
-
-
-def _branch_link(code: int, function: Callable[..., Any], rest: Callable[..., Any]) -> Callable[..., Any]:
-    def dispatch(opcode, a, b):  # type: ignore[no-untyped-def]
-        if opcode == code:
-            return function(a, b)
-        return rest(opcode, a, b)
-
-    return inlined(dispatch)
-
-
-_branch = _branch_dispatcher()
 
 # Indices into the resumable state of one core.
 PC, LOOP_SP, GAP, STEPS, EMITTED, CLASSES, FAULT = range(7)
@@ -186,7 +128,7 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901
         if what <= kinds.ITOF:
             d = destination[pc]
             if what == kinds.ALU:
-                result = _alu(
+                result = alu(
                     operation[pc],
                     immediate[pc, 0] + regs[register[pc, 0]],
                     immediate[pc, 1] + regs[register[pc, 1]],
@@ -195,7 +137,7 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901
                 if d != 0:
                     regs[d] = result
             elif what == kinds.ITOF:
-                bits_f32[0] = _itof(operation[pc], immediate[pc, 0] + regs[register[pc, 0]], 0, 0)
+                bits_f32[0] = itof(operation[pc], immediate[pc, 0] + regs[register[pc, 0]], 0, 0)
                 if d != 0:
                     regs[d] = bits[0] & 0xFFFFFFFF
             else:
@@ -204,18 +146,18 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901
                 bits[0] = immediate[pc, 1] + regs[register[pc, 1]]
                 b = bits_f32[0]
                 if what == kinds.FALU:
-                    bits_f32[0] = _falu(operation[pc], a, b, np.float32(0))
+                    bits_f32[0] = falu(operation[pc], a, b, np.float32(0))
                     if d != 0:
                         regs[d] = bits[0] & 0xFFFFFFFF
                 else:
-                    result = _fcmp(operation[pc], a, b, np.float32(0))
+                    result = fcmp(operation[pc], a, b, np.float32(0))
                     if d != 0:
                         regs[d] = result
             pc += 1
         elif what == kinds.BRANCH:
             a = immediate[pc, 0] + regs[register[pc, 0]]
             b = immediate[pc, 1] + regs[register[pc, 1]]
-            if _branch(operation[pc], a, b):
+            if branch(operation[pc], a, b):
                 pc = target[pc]
                 gap += branch_cycles - 1
                 while sp > 0 and not (loops[sp - 1, 0] <= pc <= loops[sp - 1, 1]):

@@ -1,0 +1,93 @@
+"""Kernels of single operators to measure the compiler by: chosen ones, and any number from a seeded generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import te, tirx, topi
+
+from compiler.kernel_pool import Job
+from compiler.operators.convolution import channel_block, convolution
+from compiler.operators.matmul import uncast_product
+
+Shape = tuple[int, ...]
+
+
+def product(m: int, n: int, k: int, dtype: str = "float16", batch: int = 0, relu: bool = False) -> Job:
+    lead = (batch,) if batch else ()
+    a, b = te.placeholder((*lead, m, k), dtype, "a"), te.placeholder((*lead, k, n), dtype, "b")
+    result = uncast_product(a, b, transpose_a=False, transpose_b=False)
+    if relu:
+        result = te.compute(result.shape, lambda *i: te.max(result(*i), tirx.const(0, result.dtype)), "relu")
+    label = f"{batch}x" if batch else ""
+    return Job(te.create_prim_func([a, b, result]), "matmul", f"product {label}{m}x{n}x{k} {dtype}{' relu' * relu}")
+
+
+def convolved(
+    channels: int, outputs: int, size: tuple[int, int], kernel: int, stride: int = 1, dtype: str = "float16"
+) -> Job:
+    block = channel_block(dtype)
+    x = te.placeholder((1, channels, *size), dtype, "x")
+    w = te.placeholder((1, 1, -(-channels // block), kernel, kernel, outputs, block), dtype, "w")
+    pads = (kernel // 2,) * 4
+    result = convolution(
+        x, w, kernel=(kernel, kernel), strides=(stride, stride), pads=pads, dilations=(1, 1), group=1
+    )  # fmt: skip
+    name = f"convolution {channels}->{outputs} {size[0]}x{size[1]} kernel {kernel} stride {stride} {dtype}"
+    return Job(te.create_prim_func([x, w, result]), "convolution", name)
+
+
+def elementwise(shape: Shape, dtype: str = "float32", inputs: int = 2) -> Job:
+    given = [te.placeholder(shape, dtype, f"x{i}") for i in range(inputs)]
+
+    def value(*i: tirx.Var) -> tirx.PrimExpr:
+        total = given[0](*i)
+        for other in given[1:]:
+            total = total + other(*i)
+        return te.max(total, tirx.const(0, dtype))
+
+    result = te.compute(shape, value, "result")
+    return Job(te.create_prim_func([*given, result]), "elementwise", f"sum of {inputs} {shape} {dtype}")
+
+
+def exponential(shape: Shape) -> Job:
+    x = te.placeholder(shape, "float32", "x")
+    result = te.compute(shape, lambda *i: te.exp(x(*i)) / (te.exp(x(*i)) + tirx.const(1.0, "float32")), "result")
+    return Job(te.create_prim_func([x, result]), "elementwise", f"logistic {shape}")
+
+
+def row_sum(shape: Shape) -> Job:
+    x = te.placeholder(shape, "float32", "x")
+    k = te.reduce_axis((0, shape[-1]), "k")
+    result = te.compute(shape[:-1], lambda *i: te.sum(x(*i, k), k), "sum")
+    return Job(te.create_prim_func([x, result]), "reduction", f"row sum {shape}")
+
+
+def softmax(shape: Shape) -> Job:
+    x = te.placeholder(shape, "float32", "x")
+    return Job(te.create_prim_func([x, topi.nn.softmax(x, -1)]), "reduction", f"softmax {shape}")
+
+
+def transposition(shape: Shape) -> Job:
+    x = te.placeholder(shape, "float32", "x")
+    result = te.compute(shape[::-1], lambda *i: x(*reversed(i)), "transposed")
+    return Job(te.create_prim_func([x, result]), "movement", f"transposition {shape}")
+
+
+def single_operators() -> Iterator[Job]:
+    """One or two of each kind, large and ragged."""
+    yield product(1024, 1024, 1024)
+    yield product(1000, 1000, 777)
+    yield product(512, 512, 2048, "int8")
+    yield product(300, 200, 100, "float32", batch=6, relu=True)
+    yield product(2048, 64, 4096)
+    yield convolved(64, 64, (56, 56), 3)
+    yield convolved(3, 64, (224, 224), 7, 2)
+    yield convolved(200, 100, (29, 31), 1, dtype="int8")
+    yield elementwise((4096, 1024))
+    yield elementwise((17, 1021), "float16", 3)
+    yield exponential((2048, 512))
+    yield row_sum((4096, 1024))
+    yield softmax((4096, 1024))
+    yield softmax((1000, 333))
+    yield transposition((1024, 768))

@@ -1,0 +1,221 @@
+"""From one core's walk to the cycles of a kernel: cores that do alike are walked once, and share DDR and LLB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.codegen.kernel import KernelCode
+from compiler.cost import walk as w
+from compiler.cost.bandwidth import MAX_FLOWS
+from compiler.cost.classes import class_of
+from compiler.cost.code import MAX_SLOTS, Code, lay_out
+from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, GROWING, Q
+from compiler.cost.steady_state import MARKS_KEPT, TURNS_KEPT
+from compiler.cost.ways import way
+from compiler.isa.dtypes import INTERLOCKED, Queue
+from compiler.isa.model import REGISTERS, Instr
+from compiler.isa.program import Program
+from compiler.isa.table.control import LOOP_DEPTH
+from compiler.target import Chip
+
+MAX_STEPS = 1 << 22
+MAX_WAY_STEPS = 1 << 16
+MOST_WAYS = 6  # of these the ones that most cores go; the others are like them
+# Cores that end this much earlier than the last one leave their share of the bandwidth to the others for that long.
+TOGETHER = 0.02
+_FLAGS = 16
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a kernel does when it runs alone; busy cycles and conflicts are those of the core that is last."""
+
+    cycles: int
+    busy: dict[str, int]
+    ddr_bytes: int
+    conflict_cycles: int
+    steps: int  # instructions that were walked to know it
+
+
+class Unpredictable(Exception):
+    """What the kernel does depends on data, or it is too long to be walked."""
+
+
+@dataclass(frozen=True)
+class _Walked:
+    """One core's clocks and sums at the end."""
+
+    cycles: float
+    grown: np.ndarray
+    barriers: np.ndarray
+    steps: int
+
+
+def predict(code: KernelCode, chip: Chip) -> Prediction:
+    """The cycles of a kernel that runs alone on the chip, without running it."""
+    # Every parameter begins at a whole line.
+    return _Walker(code.instrs, np.zeros(1, np.int64), chip).predict(code.cores)
+
+
+def predict_program(program: Program, chip: Chip) -> Prediction:
+    """The cycles of a whole program, as its tiling data has it."""
+    words = np.array([word.value for word in program.tiling] or [0], np.int64)
+    return _Walker(program.instrs, words, chip).predict(program.cores or chip.cores)
+
+
+def _is_spill(instr: Instr) -> bool:
+    """Registers are spilled to fixed addresses of UB."""
+    return instr.mods == ("ub", "int64") and isinstance(instr.values[1], int)
+
+
+class _Walker:
+    """The walks of one kernel; they share what is known of its instructions."""
+
+    def __init__(self, instrs: tuple[Instr, ...], words: np.ndarray, chip: Chip) -> None:
+        if any(instr.row.kind == "sld" and not _is_spill(instr) for instr in instrs):
+            raise Unpredictable("it reads scalars from memory")
+        self._instrs, self._words, self._chip = instrs, words, chip
+        self._code: Code = lay_out(instrs, chip)
+        self._class_at = np.full(len(instrs), -1, np.int64)
+        self._classes = 0
+        self._class_next = np.zeros(0, np.int64)
+        self._class_values, self._class_numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
+        self._class_costs = np.zeros((0, 5))
+        self._grow(256)
+
+    def predict(self, cores: int) -> Prediction:
+        ways = self._ways(cores)
+        walked = {core: self._walk(core, len(members), cores) for core, members in ways.items()}
+        steps = sum(each.steps for each in walked.values())
+        last = max(walked, key=lambda core: walked[core].cycles)
+        cycles = walked[last].cycles
+        # Cores that are done early leave bandwidth to those that are not.
+        early = sum(len(ways[core]) for core, each in walked.items() if each.cycles < cycles * (1 - TOGETHER))
+        if early and self._is_bound(walked[last], cores):
+            cycles, more = self._alone(walked, ways, cores)
+            steps += more
+        cycles = max(cycles, self._by_barriers(list(walked.values())))
+        grown = walked[last].grown
+        return Prediction(
+            cycles=round(cycles),
+            busy={queue.name.lower(): round(grown[BUSY + queue]) for queue in Queue},
+            ddr_bytes=round(sum(each.grown[DDR_BYTES] * len(ways[core]) for core, each in walked.items())),
+            conflict_cycles=round(grown[CONFLICT]),
+            steps=steps,
+        )
+
+    def _ways(self, cores: int) -> dict[int, list[int]]:
+        """Cores by how they go through the kernel: the first of each way, and all."""
+        found: dict[int, list[int]] = {}
+        code, loops = self._code, np.zeros((LOOP_DEPTH, 6), np.int64)
+        for core in range(cores):
+            trace = way(
+                code.kind, code.operation, code.register, code.immediate, code.destination, code.target, code.system,
+                self._words, self._system(core), np.zeros(REGISTERS, np.int64), loops, MAX_WAY_STEPS,
+            )  # fmt: skip
+            found.setdefault(int(trace), []).append(core)
+        common = sorted(found.values(), key=lambda members: (-len(members), members[0]))
+        for members in common[MOST_WAYS:]:
+            common[0] += members
+        return {members[0]: members for members in common[:MOST_WAYS]}
+
+    def _system(self, core: int) -> np.ndarray:
+        chip, each = self._chip, self._chip.cores_per_cluster
+        return np.array([core, chip.cores, core // each, chip.clusters, core % each, each], np.int64)
+
+    def _is_bound(self, walked: _Walked, cores: int) -> bool:
+        """Whether a larger share of the bandwidth could change much."""
+        share = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
+        return bool(walked.grown[DDR_BYTES] / share > 0.3 * walked.cycles)
+
+    def _alone(self, walked: dict[int, _Walked], ways: dict[int, list[int]], cores: int) -> tuple[float, int]:
+        """(cycles until the last core is done, steps): in each phase, work goes on at the rate of as many cores."""
+        order = sorted(walked, key=lambda core: walked[core].cycles)
+        slowest, active, now, left, steps = order[-1], cores, 0.0, 1.0, 0
+        takes = walked[slowest].cycles
+        for core in order[:-1]:
+            until = walked[core].cycles
+            if until > now:
+                left -= (until - now) / takes
+                now = until
+            active -= len(ways[core])
+            if walked[slowest].cycles - until > TOGETHER * takes:
+                again = self._walk(slowest, len(ways[slowest]), active)
+                takes, steps = again.cycles, steps + again.steps
+        return now + max(0.0, left) * takes, steps
+
+    def _by_barriers(self, walked: list[_Walked]) -> float:
+        """Cores that meet at barriers leave each of them when the last one has come."""
+        met = min(len(each.barriers) for each in walked)
+        if not met or len(walked) == 1:
+            return 0.0
+        between = [np.diff([0.0, *each.barriers[:met], each.cycles]) for each in walked]
+        return float(np.max(between, axis=0).sum())
+
+    # ---- one walk
+
+    def _walk(self, core: int, members: int, active: int) -> _Walked:
+        chip, code = self._chip, self._code
+        in_cluster = min(active, chip.cores_per_cluster)
+        limits = np.array([
+            chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / active,
+            chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster,
+        ])  # fmt: skip
+        regs, state, now = np.zeros(REGISTERS, np.int64), np.zeros(7, np.int64), np.zeros(GROWING)
+        state[w.FLOWS] = 1
+        wanted = np.zeros(MAX_SLOTS, np.int64)
+        flags = Q * Q * chip.event_ids
+        crossing = chip.cores_per_cluster * chip.cross_flag_ids
+        barriers = np.zeros(64)
+        uses_spills = bool(code.in_ub.any())
+        kept = (LOOP_DEPTH, TURNS_KEPT)
+        arrays = (
+            regs, state, np.zeros((LOOP_DEPTH, 6), np.int64), np.zeros((*kept, GROWING)),
+            np.zeros(LOOP_DEPTH, np.uint64), np.zeros(kept, np.uint64), np.zeros(LOOP_DEPTH, np.int64),
+            np.zeros((*kept, MARKS_KEPT), np.int64), np.zeros(kept, np.int64), now,
+            np.zeros((Q, chip.queues.depth)), np.zeros(Q, np.int64), np.zeros(flags), np.full(flags, -1, np.int64),
+            np.zeros((crossing, _FLAGS)), np.zeros(crossing, np.int64), np.zeros(crossing, np.int64),
+            np.zeros(chip.cross_flag_ids), np.zeros(MAX_FLOWS + 8), np.zeros((MAX_FLOWS + 8, 2)), barriers,
+            np.zeros(chip.memory.ub_bytes // 4 if uses_spills else 1, np.int64),
+        )  # fmt: skip
+        while True:
+            ended = w.walk(
+                code.kind, code.operation, code.slots, code.register, code.immediate, code.key_mask,
+                code.destination, code.target, code.cycles, code.system, code.in_ub, self._words, self._system(core),
+                chip.scalar.branch_taken_cycles, chip.scalar.issue_cycles, chip.queues.depth, _INTERLOCKED, limits,
+                chip.cross_flag_ids, chip.cores_per_cluster, MAX_STEPS, self._class_at, self._class_next,
+                self._class_values, self._class_numbers, self._class_costs, wanted, *arrays,
+            )  # fmt: skip
+            if ended == w.DONE:
+                break
+            if ended != w.NEEDS_CLASS:
+                raise Unpredictable("it is too long to be walked")
+            self._learn(int(state[w.PC]), wanted)
+        cycles = float(max(now[:BUSY]))
+        return _Walked(cycles, now, barriers[: state[w.BARRIERS]], int(state[w.STEPS]))
+
+    def _learn(self, pc: int, wanted: np.ndarray) -> None:
+        """Enter the class of an instruction that was met with these values."""
+        if self._classes == len(self._class_next):
+            self._grow(2 * self._classes)
+        used, number = int(self._code.slots[pc]), self._classes
+        masked = wanted[:used] & self._code.key_mask[pc, :used]
+        instr = self._instrs[pc]
+        self._class_numbers[number], self._class_costs[number] = class_of(
+            instr.row, instr.mods, tuple(masked.tolist()), self._chip
+        )
+        self._class_values[number, :used] = masked
+        self._class_next[number], self._class_at[pc] = self._class_at[pc], number
+        self._classes += 1
+
+    def _grow(self, size: int) -> None:
+        more = size - self._classes
+        self._class_next = np.concatenate([self._class_next, np.full(more, -1, np.int64)])
+        self._class_values = np.concatenate([self._class_values, np.zeros((more, MAX_SLOTS), np.int64)])
+        self._class_numbers = np.concatenate([self._class_numbers, np.zeros((more, 4), np.int64)])
+        self._class_costs = np.concatenate([self._class_costs, np.zeros((more, 5))])
+
+
+_INTERLOCKED = np.array([queue in INTERLOCKED for queue in Queue])
