@@ -35,13 +35,13 @@ CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cu
 
 @dataclass(frozen=True)
 class Cut:
-    """How a loop of the master is cut: into cores x trips x inner, a loop over k into chunks x steps x inner.
-
-    The first number follows from the extent.
+    """How a loop of the master is cut: into groups of cores x cores x trips x inner iterations, a loop over k into
+    chunks x steps x inner iterations. The first number follows from the extent.
     """
 
     second: int  # trips of one core, or steps of one chunk
     inner: int  # iterations inside one instruction
+    cores: int = 1  # of one group: cores with consecutive numbers
 
 
 @dataclass
@@ -128,20 +128,25 @@ class Placed:
 def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequence[int]) -> Placed:
     """Cut and order the master's loops; ``trip_order`` lists the axes that are not reduced, outermost first."""
     loops = sch.get_loops(master.block)
-    parts = [sch.split(loop, [None, cut.second, cut.inner]) for loop, cut in zip(loops, cuts, strict=True)]
-    reduced = master.axes("k")
     kept = [axis for axis, role in enumerate(master.roles) if role != "k"]
-    order = [parts[i][0] for i in kept]
-    order += [parts[i][1] for i in trip_order]
-    order += [parts[i][0] for i in reduced] + [parts[i][1] for i in reduced]
-    inner = [parts[i][2] for i in [*kept, *reduced]]
+    reduced = master.axes("k")
+    groups, cores, parts = {}, {}, {}
+    for axis, (loop, cut) in enumerate(zip(loops, cuts, strict=True)):
+        if axis in reduced:
+            parts[axis] = sch.split(loop, [None, cut.second, cut.inner])
+        else:
+            groups[axis], cores[axis], *parts[axis] = sch.split(loop, [None, cut.cores, cut.second, cut.inner])
+    together = [*groups.values(), *cores.values()]
+    order = together + [parts[axis][0] for axis in trip_order]
+    order += [parts[axis][0] for axis in reduced] + [parts[axis][1] for axis in reduced]
+    inner = [parts[axis][-1] for axis in [*kept, *reduced]]
     sch.reorder(*order, *inner)
     if kept:
-        core = sch.fuse(*(parts[i][0] for i in kept)) if len(kept) > 1 else parts[kept[0]][0]
+        core = sch.fuse(*together)
     else:
         core = sch.add_unit_loop(order[0])
     sch.bind(core, "blockIdx.x")
-    trips = [parts[i][1] for i in trip_order]
+    trips = [parts[axis][0] for axis in trip_order]
     return Placed(
         core,
         trips,
@@ -339,8 +344,13 @@ SHRINK = 0.7  # of the memory that the attempt before took
 FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to
 
 
-def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, chip: Chip) -> None:
-    """Move the stages behind the product to the tile: in UB, with their other inputs brought there."""
+def place_slaves(
+    sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, chip: Chip, columns: int | None = None
+) -> None:
+    """Move the stages behind the product to the tile: in UB, with their other inputs brought there.
+
+    With ``columns``, so many columns of the tile go through UB at a time: L0C may hold more than UB does.
+    """
     parameters = list(sch.mod["main"].params)
     trip = placed.trips[-1] if placed.trips else placed.core
     for block in [taken, *slaves]:
@@ -348,9 +358,15 @@ def place_slaves(sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, ch
             raise NoFeasibleTile(
                 str(sch.get(block).name_hint), "a stage behind a product that needs more than its tile"
             )
-        at = (placed.product or trip) if block is taken else trip
-        sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-    mark(sch, taken, placed.product or trip, f"result{placed.result}")
+    product = placed.product or trip
+    sch.reverse_compute_at(taken, product, preserve_unit_loops=True)
+    if columns is not None:
+        *outer, last = loops_below(sch, taken, trip)
+        product = trip = sch.split(last, [None, columns])[0]
+        sch.reorder(trip, *outer)
+    for block in slaves:
+        sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
+    mark(sch, taken, product, f"result{placed.result}")
     for block in [taken, *slaves]:
         leaves = _is_one_of(sch.get(block).writes[0].source, parameters)
         if not leaves:

@@ -1,15 +1,15 @@
-"""The schedule template of matrix products: batches and tiles of the result over the cores, k in chunks and steps.
+"""The schedule template of matrix products: blocks of the result over the cores, in tiles, k in chunks and steps.
 
 One tile of the result is summed in L0C. Its rows of A and columns of B come to L1 in chunks of k and beside the cube
-in steps of k; where all of k fits and a core has several tiles of a row, A stays in L1 while the columns go by (or B,
-while the rows do).
+in steps of k. Where a core has several tiles of a row and all of k fits, A stays in L1 while the columns go by (or B,
+while the rows do). The result leaves in groups of columns, so that UB need not hold what L0C does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import gcd, prod
 from typing import Any
 
 from compiler.isa.dtypes import DTYPES
@@ -18,13 +18,17 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
+from compiler.tiling.grids import Grid, grids, readers
+from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-# What is left beside one buffer of each kind, so that a second one may be filled while the first is read.
-SHARES = (0.5, 1.0)
-SLACK = 2.0  # of the fewest trips that a grid of cores may take, if it moves less
-TRIP_CYCLES = 700  # latencies of a tile that nothing hides
-NOT_HIDDEN = 0.5  # of all other work, behind the busiest unit
+BLOCKS = 48  # ways to cut the result that are looked at closely
+TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
+STEPS = (1, 2, 3, 4, 6, 8, 12)  # of a chunk
+COLUMNS = 128  # of a result that goes through UB, at least, for several groups to overlap
+MOST = 4095  # rows, columns and depth of one product
+EXPOSED = 1 / 16  # of what a queue does, that others wait for after all
+SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those for addresses and flags included
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Problem:
     transposed_a: bool = False
     transposed_b: bool = False
     result_bytes: int = 4
-    through_ub: bool = True
+    has_columns: bool = True  # of the result
 
     @property
     def itemsize(self) -> int:
@@ -64,36 +68,79 @@ class Tile:
     m_trips: int
     n_trips: int
     held: str  # "a", "b" or "": an operand that is in L1 with all of its k
+    grid: Grid
+    columns: int = 0  # of the tile that go through UB at once; none where it does not
+
+    @property
+    def rounds(self) -> int:
+        """Tiles of a core."""
+        return prod(self.batch_trips) * self.m_trips * self.n_trips
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         """What one of each buffer takes."""
-        k0, size = problem.k0, problem.itemsize
-        m16, n16, chunk = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL), self.step * self.steps
-        a = chunk * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(chunk, k0)
-        b = self.n * ceil_to(chunk, k0) if problem.transposed_b else chunk * ceil_to(self.n, k0)
+        k0 = problem.k0
+        m16, n16 = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL)
         return {
-            "l1": (a + b) * size,
-            "l0a": m16 * ceil_to(self.step, k0) * size,
-            "l0b": n16 * ceil_to(self.step, k0) * size,
+            "l1": sum(self.l1_bytes(problem)),
+            "l0a": m16 * ceil_to(self.step, k0) * problem.itemsize,
+            "l0b": n16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0c": m16 * n16 * 4,
-            "ub": self.m * ceil_to(self.n, k0) * problem.slave_bytes,
+            "ub": self.m * ceil_to(self.columns, k0) * problem.slave_bytes,
         }
+
+    def l1_bytes(self, problem: Problem) -> tuple[int, int]:
+        """Of a and b: all of k where it is held, else a chunk."""
+        k0 = problem.k0
+        chunk = self.step * self.steps
+        depths = [ceil_to(problem.k, self.step) if self.held == name else chunk for name in "ab"]
+        a = depths[0] * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(depths[0], k0)
+        b = self.n * ceil_to(depths[1], k0) if problem.transposed_b else depths[1] * ceil_to(self.n, k0)
+        return a * problem.itemsize, b * problem.itemsize
+
+
+@dataclass(frozen=True)
+class MatmulSpace:
+    """All tiles of one product that fit the chip."""
+
+    func: Any
+    problem: Problem
+    chip: Chip
+
+    def tiles(self) -> list[Tile]:
+        return candidates(self.problem, self.chip)
+
+    def work(self, tile: Tile) -> Work:
+        return work_of(tile, self.problem, self.chip)
+
+    def taken(self, tile: Tile) -> dict[str, int]:
+        return tile.bytes_of(self.problem)
+
+    def apply(self, tile: Tile) -> Tiled:
+        sch = cube.new_schedule(self.func)
+        with cube.schedulable(name_of(self.func)):
+            apply(sch, cube.masters(sch)[0], self.problem, tile, self.chip)
+        return Tiled(sch.mod["main"], describe(self.problem, tile))
+
+
+def name_of(func: Any) -> str:
+    return str(func.attrs.get("global_symbol", "matmul"))
+
+
+def space(func: Any, chip: Chip) -> MatmulSpace:
+    sch = cube.new_schedule(func)
+    problem = problem_of(sch, cube.masters(sch)[0], chip)
+    if not chip.multiplies(problem.dtype):
+        raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
+    return MatmulSpace(func, problem, chip)
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut the product of a kernel into tiles, and bring its slaves to them."""
-    name = str(func.attrs.get("global_symbol", "matmul"))
-    sch = cube.new_schedule(func)
-    master = cube.masters(sch)[0]
-    problem = problem_of(sch, master, chip)
-    if not chip.multiplies(problem.dtype):
-        raise NoFeasibleTile(name, f"the cube, which does not multiply {problem.dtype}")
-    tile = cube.choose(candidates(problem, chip), problem, attempt)
+    found = space(func, chip)
+    tile = cube.choose(candidates(found.problem, chip), found.problem, attempt)
     if tile is None:
-        raise NoFeasibleTile(name, f"{attempt} tiles of a matrix product")
-    with cube.schedulable(name):
-        apply(sch, master, problem, tile, chip)
-    return Tiled(sch.mod["main"], describe(problem, tile, chip))
+        raise NoFeasibleTile(name_of(func), f"{attempt} tiles of a matrix product")
+    return found.apply(tile)
 
 
 # ---- the problem -------------------------------------------------------------------------------------------------
@@ -105,7 +152,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
     extents = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
     along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
     batch = master.batch_axes()
-    slaves = cube.slave_bytes(sch, master.block, chip)
+    ends = cube.followers(sch, master.block)
     return Problem(
         batch=tuple(master.extents[axis] for axis in batch),
         batch_of=tuple(master.roles[axis].removeprefix("batch").removeprefix(" of ") for axis in batch),
@@ -113,10 +160,11 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         n=prod(extents[v] for v in along["n"]),
         k=prod(extents[v] for v in along["k"]),
         dtype=cube.isa_dtype(a.source),
-        slave_bytes=slaves,
+        slave_bytes=cube.slave_bytes(sch, master.block, chip),
         transposed_a=cube.last_variable(a) in along["m"],
         transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
-        through_ub=slaves > 0,
+        result_bytes=DTYPES[cube.isa_dtype(sch.get(ends[-1] if ends else master.block).writes[0].source)].itemsize,
+        has_columns=bool(along["n"]),
     )
 
 
@@ -125,125 +173,235 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
 
 def candidates(problem: Problem, chip: Chip) -> list[Tile]:
     """All tiles worth a try that fit the chip, the cheapest first."""
-    for share in SHARES:
-        found = [tile for tile in _tiles(problem, chip, share) if _fits(tile, problem, chip, share)]
+    for slots in (2, 1):
+        coarse = list(dict.fromkeys(_tiles(problem, chip, slots)))
+        coarse.sort(key=lambda tile: _cycles(tile, problem, chip))
+        scarce = "ub" if problem.slave_bytes else "l1"
+        smaller = {tile.bytes_of(problem)[scarce].bit_length(): tile for tile in reversed(coarse)}
+        coarse = list(dict.fromkeys([*coarse[:BLOCKS], *smaller.values()]))
+        found = [fine for tile in coarse for fine in _refined(tile, problem, chip, slots)]
         if found:
-            return sorted(found, key=lambda tile: (cost(tile, problem, chip), -tile.m * tile.n))
+            return sorted(found, key=lambda tile: _cycles(tile, problem, chip))
     return []
 
 
-def _fits(tile: Tile, problem: Problem, chip: Chip, share: float) -> bool:
-    return all(
-        taken <= chip.memory_bytes(name) * (1.0 if name == "l0c" else share)
-        for name, taken in tile.bytes_of(problem).items()
-    )
+def _cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
+    """Of tiles whose busiest queue takes as long, the one whose other queues are less busy hides them better."""
+    work = work_of(tile, problem, chip)
+    others = work.cube_cycles + work.mte1_cycles + work.mte2_cycles + work.mte3_cycles + work.fix_cycles
+    return analytical_cycles(work, chip) + others * EXPOSED
 
 
-def _sizes(extent: int) -> Iterator[int]:
-    """Tile sizes along an axis: whole fractals, at powers of two and three of them, and even cuts of the axis."""
-    fractals = ceil_div(extent, FRACTAL)
-    sizes = {min(fractals, size) for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)}
-    sizes |= {ceil_div(fractals, parts) for parts in range(1, 33)}
-    yield from sorted(size * FRACTAL for size in sizes if size <= 64)
+def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
+    """Ways to cut the result, with chunks of one step."""
+    for grid in grids(problem.batch, ceil_div(problem.m, FRACTAL), ceil_div(problem.n, FRACTAL), chip):
+        batch_trips = tuple(ceil_div(e, c) for e, c in zip(problem.batch, grid.batch, strict=True))
+        for m_trips, m in _cuts(problem.m, grid.blocks[0]):
+            fitting = 0
+            for n_trips, n in _cuts(problem.n, grid.blocks[1]):
+                step = _step(problem, chip, slots, m, n)
+                if m * n * 4 > chip.memory.l0c_bytes or not step:
+                    continue
+                groups = (
+                    ceil_div(problem.m, grid.cores[0] * m_trips * m),
+                    ceil_div(problem.n, grid.cores[1] * n_trips * n),
+                )
+                tile = Tile(
+                    min(m, problem.m),
+                    min(n, problem.n),
+                    step,
+                    1,
+                    batch_trips,
+                    m_trips,
+                    n_trips,
+                    "",
+                    replace(grid, groups=groups),
+                )
+                tile = replace(tile, columns=_columns(tile, problem, chip, slots))
+                held = [replace(tile, held=name) for name in _held(tile, problem)]
+                those = [tile for tile in held if _fits(tile, problem, chip, slots)]
+                yield from those
+                fitting += bool(those)
+                if fitting == 4:  # the widest, among them those that leave L0C room for a second result
+                    break
 
 
-def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
-    l0c = chip.memory.l0c_bytes
-    for m in _sizes(problem.m):
-        for n in _sizes(problem.n):
-            if m * n * 4 > l0c:
-                break
-            step = _step(problem, chip, share, m, n)
-            if step:
-                yield from _spread(problem, chip, share, min(m, problem.m), min(n, problem.n), step)
+def _held(tile: Tile, problem: Problem) -> Iterator[str]:
+    """What may stay in L1 while another operand goes by."""
+    yield ""
+    if tile.n_trips > 1 or "b" in problem.batch_of:
+        yield "a"
+    if tile.m_trips > 1 or "a" in problem.batch_of:
+        yield "b"
 
 
-def _step(problem: Problem, chip: Chip, share: float, m: int, n: int) -> int:
+def _cuts(extent: int, blocks: int) -> list[tuple[int, int]]:
+    """(trips, size): a block cut into even tiles of whole fractals, the largest first."""
+    block = ceil_div(extent, blocks)
+    found: dict[int, int] = {}
+    for trips in range(1, TRIPS + 1):
+        size = ceil_to(ceil_div(block, trips), FRACTAL)
+        found.setdefault(size, ceil_div(block, size))
+    return [(trips, size) for size, trips in found.items()]
+
+
+def _step(problem: Problem, chip: Chip, slots: int, m: int, n: int) -> int:
     """The longest k for which both operands of one instruction fit beside the cube, and even over all of k."""
     k0, size = problem.k0, problem.itemsize
-    room = min(chip.memory.l0a_bytes * share // (m * size), chip.memory.l0b_bytes * share // (n * size))
-    longest = int(room) // k0 * k0
+    room = min(chip.memory.l0a_bytes // (slots * m * size), chip.memory.l0b_bytes // (slots * n * size), MOST)
+    longest = room // k0 * k0
     if not longest:
         return 0
     steps = ceil_div(problem.k, longest)
     return min(ceil_to(ceil_div(problem.k, steps), k0), longest)
 
 
-def _spread(problem: Problem, chip: Chip, share: float, m: int, n: int, step: int) -> Iterator[Tile]:
-    all_steps = ceil_div(problem.k, step)
-    probe = Tile(m, n, step, 1, (), 1, 1, "").bytes_of(problem)["l1"]
-    fitting = int(chip.memory.l1_bytes * share) // probe
-    if not fitting:
-        return
-    steps = ceil_div(all_steps, ceil_div(all_steps, fitting))
-    for trips in _grids(problem, chip, ceil_div(problem.m, m), ceil_div(problem.n, n)):
-        yield Tile(m, n, step, steps, *trips, "")
-        if steps >= all_steps:
-            if trips[2] > 1 or "b" in problem.batch_of:
-                yield Tile(m, n, step, steps, *trips, "a")
-            if trips[1] > 1 or "a" in problem.batch_of:
-                yield Tile(m, n, step, steps, *trips, "b")
+def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
+    """Columns of which UB holds ``slots`` groups: an even part of the tile, in whole lines of DDR where it can be."""
+    if not problem.slave_bytes:
+        return 0
+    room = chip.memory.ub_bytes // slots // (tile.m * problem.slave_bytes)
+    most = min(room, max(COLUMNS, ceil_div(tile.n, 2)))
+    if tile.n <= most or not problem.has_columns:
+        return tile.n
+    parts = [width for width in range(FRACTAL, most + 1, FRACTAL) if ceil_to(tile.n, FRACTAL) % width == 0]
+    line = chip.transfer.ddr_line_bytes
+    return max(parts, key=lambda width: width / _line_share(width * problem.result_bytes, line * line, line), default=0)
 
 
-def _grids(problem: Problem, chip: Chip, m_tiles: int, n_tiles: int) -> list[tuple[tuple[int, ...], int, int]]:
-    """Trips of a core along batch, m and n, for the grids of cores whose busiest core has nearly the fewest trips."""
-    found: dict[tuple[tuple[int, ...], int, int], int] = {}
-    for m_trips in _trip_counts(m_tiles, chip.cores):
-        left_of_m = chip.cores // ceil_div(m_tiles, m_trips)
-        for n_trips in _trip_counts(n_tiles, left_of_m):
-            batch_trips, left = [], left_of_m // ceil_div(n_tiles, n_trips)
-            for extent in problem.batch:
-                trips = ceil_div(extent, min(extent, left))
-                left //= ceil_div(extent, trips)
-                batch_trips.append(trips)
-            found[tuple(batch_trips), m_trips, n_trips] = prod(batch_trips) * m_trips * n_trips
-    fewest = min(found.values())
-    return [trips for trips, count in found.items() if count <= fewest * SLACK]
+def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
+    """The tile with chunks of one step and of several."""
+    all_steps = ceil_div(problem.k, tile.step)
+    for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
+        fine = replace(tile, steps=steps)
+        if _fits(fine, problem, chip, slots):
+            yield fine
 
 
-def _trip_counts(tiles: int, cores: int) -> list[int]:
-    """How often a core may come by, for every useful number of cores."""
-    return sorted({ceil_div(tiles, count) for count in range(1, min(tiles, cores) + 1)})
+def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
+    taken = tile.bytes_of(problem)
+    a, b = tile.l1_bytes(problem)
+    # A second slot of what is held would only be of use from one block of the result to the next.
+    taken["l1"] = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
+    for name in ("l0a", "l0b", "ub"):
+        taken[name] *= slots
+    return (tile.columns > 0 or not problem.slave_bytes) and all(
+        size <= chip.memory_bytes(name) for name, size in taken.items()
+    )
 
 
-def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
-    """Cycles of the busiest core: whatever is busiest of cube, copies and shared DDR, and what nothing hides."""
+def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
+    """What the busiest core does, where its cluster reads from DDR once what several of its cores need."""
     k0, size = problem.k0, problem.itemsize
     m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, k0)
-    batches = prod(tile.batch_trips)
-    rounds = batches * tile.m_trips * tile.n_trips
-    steps = ceil_div(problem.k, tile.step)
-    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
+    steps, chunks = ceil_div(problem.k, tile.step), ceil_div(problem.k, tile.step * tile.steps)
+    rounds, overhead = tile.rounds, chip.cube.overhead_cycles
+    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * overhead
+    near = steps * sum(
+        max(chip.path[path].issue_cycles, width * tile.step * size / rate(chip, path))
+        for path, width in (("l1_l0a", m16), ("l1_l0b", n16))
+    )
+
+    # ---- operands from afar: how often a core loads them, what it takes, what DDR and LLB move
     only = {
         name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
     }
-    a_loads = batches * tile.m_trips * tile.n_trips // (only["b"] * tile.n_trips if tile.held == "a" else 1)
-    b_loads = batches * tile.m_trips * tile.n_trips // (only["a"] * tile.m_trips if tile.held == "b" else 1)
-    moved = (a_loads * tile.m + b_loads * tile.n) * problem.k * size
-    cores = prod(ceil_div(e, t) for e, t in zip(problem.batch, tile.batch_trips, strict=True))
-    cores *= ceil_div(ceil_div(problem.m, tile.m), tile.m_trips) * ceil_div(ceil_div(problem.n, tile.n), tile.n_trips)
-    result = rounds * tile.m * tile.n * problem.result_bytes
-    shared = chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
-    load = moved / min(chip.path["ddr_l1"].bytes_per_cycle, shared)
-    near = rounds * k * max(m16 * size / rate(chip, "l1_l0a"), n16 * size / rate(chip, "l1_l0b"))
-    out = result / min(rate(chip, "ub_ddr" if problem.through_ub else "l0c_ddr"), shared)
-    vector = rounds * tile.m * tile.n * problem.slave_bytes / chip.vector.bytes_per_cycle
-    parts = (rounds * product, load, near, out + vector)
-    # Without room for a second result the cube waits until the first is out.
-    alone = out + vector if m16 * n16 * 8 > chip.memory.l0c_bytes else 0
-    return max(parts) + alone + NOT_HIDDEN * sum(parts) + TRIP_CYCLES * (rounds + ceil_div(steps, tile.steps))
+    loads = {
+        "a": rounds // (only["b"] * tile.n_trips if tile.held == "a" else 1),
+        "b": rounds // (only["a"] * tile.m_trips if tile.held == "b" else 1),
+    }
+    elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
+    lines = _line_shares(tile, problem, chip)
+    of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
+    cluster = min(tile.grid.count, chip.cores_per_cluster)
+    clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
+    far = ddr = llb = first = relayed = 0.0
+    for name, readers_of in of_both.items():
+        moved = loads[name] * elements[name] * size * lines[name]
+        ddr += readers_of.blocks * moved
+        path = "llb_l1" if readers_of.shared else "ddr_l1"
+        pieces = loads[name] * chunks
+        far += max(pieces * chip.path[path].issue_cycles, moved / rate(chip, path))
+        at_first = elements[name] * size * lines[name] * (1 if tile.held == name else 1 / chunks)
+        first += at_first / rate(chip, path)
+        if readers_of.shared:
+            staged = readers_of.blocks / clusters * moved
+            far += staged / cluster / rate(chip, "ddr_llb")
+            # Every piece is staged in as many parts as cores, and each tells all others of its own.
+            far += pieces * (chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles)
+            llb += staged + cluster * moved
+            first += readers_of.blocks * at_first / tile.grid.count / rate(chip, "ddr_llb")
+            first = max(first, readers_of.blocks * at_first * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle)
+            relayed = chip.sync.cross_flag_cycles + chip.path["llb_l1"].latency_cycles
+
+    # ---- the result
+    results = tile.m * tile.n
+    out_path = "ub_ddr" if tile.columns else "l0c_ddr"
+    stored = results * problem.result_bytes * lines["c"]
+    ddr += rounds * tile.grid.count * stored
+    taken_out = m16 * n16 * 4 / rate(chip, "l0c_ub") if tile.columns else stored / rate(chip, out_path)
+    out = stored / rate(chip, out_path)
+    vector = results * max(0, problem.slave_bytes - problem.result_bytes) / chip.vector.bytes_per_cycle
+    groups = ceil_div(tile.n, tile.columns) if tile.columns else 1
+    single = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
+    ends = chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relayed
+    last = (taken_out + vector + out) / groups if tile.columns else taken_out
+    last += chip.path[out_path].latency_cycles
+    ddr_cycles = ddr * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
+    if ddr_cycles > rounds * product:  # DDR works from the start to the last store
+        first, last = 0.0, last + product / chunks
+    return Work(
+        cores=tile.grid.count,
+        cube_cycles=rounds * product,
+        vector_cycles=rounds * vector,
+        mte1_cycles=rounds * near,
+        mte2_cycles=far,
+        mte3_cycles=rounds * out if tile.columns else 0.0,
+        fix_cycles=rounds * taken_out,
+        ddr_bytes=ddr,
+        llb_bytes=llb,
+        trips=rounds,
+        turns=rounds * chunks,
+        steps=rounds * steps,
+        instructions=rounds * (steps * SCALAR_STEP + chunks * 2 * SCALAR_STEP + groups * SCALAR_STEP),
+        first_cycles=first + ends,
+        last_cycles=last,
+        # Without room for a second result the cube waits until the first is out.
+        serial_cycles=(rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0,
+    )
+
+
+def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
+    """Bytes of the lines that the rows of a, b and c touch, for each byte of them that is wanted."""
+    size, chunk = problem.itemsize, tile.step * tile.steps
+    depth = {name: problem.k if tile.held == name or chunk >= problem.k else chunk for name in "ab"}
+    a = (tile.m, problem.m) if problem.transposed_a else (depth["a"], problem.k)
+    b = (depth["b"], problem.k) if problem.transposed_b else (tile.n, problem.n)
+    c = (tile.columns or tile.n, problem.n)
+    return {
+        name: _line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
+        for name, (run, pitch), of in (("a", a, size), ("b", b, size), ("c", c, problem.result_bytes))
+    }
+
+
+def _line_share(run: int, pitch: int, line: int) -> float:
+    if run >= pitch:
+        return 1.0
+    start = gcd(run, pitch, line)
+    return (run + line - start) / run
 
 
 def rate(chip: Chip, name: str) -> int:
     return chip.path[name].bytes_per_cycle
 
 
-def describe(problem: Problem, tile: Tile, chip: Chip) -> str:
+def describe(problem: Problem, tile: Tile) -> str:
     batch = "x".join(map(str, problem.batch))
-    chunk = tile.step * tile.steps
+    grid = tile.grid
     return (
         f"{batch + ' of ' if batch else ''}{problem.m}x{problem.n}x{problem.k} in tiles of {tile.m}x{tile.n}, "
-        f"k by {chunk} and {tile.step}" + (f", {tile.held} held in L1" if tile.held else "")
+        f"k by {tile.step * tile.steps} and {tile.step}, {grid.groups[0]}x{grid.groups[1]} groups of "
+        f"{grid.cores[0]}x{grid.cores[1]} cores" + (f", {tile.held} held in L1" if tile.held else "")
     )
 
 
@@ -256,9 +414,12 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
     cuts: list[Cut] = [Cut(1, 1)] * len(master.roles)
     for axis, trips in zip(batch, tile.batch_trips, strict=True):
         cuts[axis] = Cut(trips, 1)
-    for axes, trips, size in ((m, tile.m_trips, tile.m), (n, tile.n_trips, tile.n)):
+    for axes, trips, size, cores in (
+        (m, tile.m_trips, tile.m, tile.grid.cores[0]),
+        (n, tile.n_trips, tile.n, tile.grid.cores[1]),
+    ):
         for axis in axes:
-            cuts[axis] = Cut(trips, size)
+            cuts[axis] = Cut(trips, size, cores)
     for axis in master.axes("k"):
         cuts[axis] = Cut(tile.steps, tile.step)
     order, holding = _trip_order(master, tile)
@@ -270,7 +431,8 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
         if tile.held == name:
             at_chunk = placed.trips[holding - 1] if holding else placed.core
         cube.bring_operand(sch, master.block, index, scope, at_chunk, placed.step, transposed=transposed)
-    cube.place_slaves(sch, taken, slaves, placed, chip)
+    columns = tile.columns if problem.has_columns and 0 < tile.columns < tile.n else None
+    cube.place_slaves(sch, taken, slaves, placed, chip, columns)
     cube.start_sum(sch, master.block, placed)
 
 

@@ -121,6 +121,23 @@ def test_transposed_result(chip: str) -> None:
     check(chip, arrays, define, lambda a, b: (a @ b).T, TOLERANCE["float16"])
 
 
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_results_leave_in_groups_of_columns(chip: str) -> None:
+    """Where UB holds less than L0C, with what is added to the product."""
+    rng = np.random.default_rng(8)
+    arrays = {
+        "a": random(rng, "float16", 200, 48),
+        "b": random(rng, "float16", 48, 1000),
+        "row": random(rng, "float16", 1000),
+    }
+
+    def define(a: Any, b: Any, row: Any) -> Any:
+        product = matmul(a, b)
+        return te.compute(product.shape, lambda i, j: product[i, j] + row[j], "biased")
+
+    check(chip, arrays, define, lambda a, b, row: a @ b + row, 2e-3)
+
+
 def test_later_attempts_take_less() -> None:
     rng = np.random.default_rng(7)
     arrays = {"a": random(rng, "float16", 100, 64), "b": random(rng, "float16", 64, 96)}
@@ -141,5 +158,6 @@ def test_every_candidate_fits(chip_name: str) -> None:
     tiles = candidates(problem, chip)
     assert tiles
     for tile in tiles:
+        assert tile.grid.count <= chip.cores
         assert all(taken <= chip.memory_bytes(name) for name, taken in tile.bytes_of(problem).items())
         assert tile.step % problem.k0 == 0

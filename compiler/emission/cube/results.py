@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tvm import tirx
+
 from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import even_step, is_zero, product_of, rounded_up, rows_and_columns, start_of
+from compiler.emission.cube.places import (
+    constant,
+    even_step,
+    index_of,
+    is_zero,
+    product_of,
+    rounded_up,
+    rows_and_columns,
+    start_of,
+)
 from compiler.emission.nest import Access, Nest
 from compiler.emission.terms import Term
+from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
@@ -28,8 +40,9 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     if target.dtype not in ROUNDED[source.dtype]:
         yield Rejection("fix", f"the fixpipe does not make {target.dtype} of {source.dtype}")
         return
-    if not is_zero(source.base) or not target.is_affine or not source.is_affine:
-        yield Rejection("fix", "the result does not begin where its buffer does")
+    first = _first_column(source)
+    if first is None or not target.is_affine or not source.is_affine:
+        yield Rejection("fix", "the columns do not begin with a block of them, or the rows not where their buffer does")
         return
     rows, columns = rows_and_columns(nest, source)
     stride = even_step(target, rows)
@@ -46,17 +59,31 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
 
     def build() -> Any:
+        pitch = rounded_up(m, FRACTAL)
+        offset = source.surroundings.simplify(first * pitch * DTYPES[source.dtype].itemsize)
+        known = constant(offset)
         slots = [
             address(target.buffer, start_of(target)),
-            address_at(source.buffer, 0),
+            address_at(source.buffer, offset if known is None else known),
             m,
             n,
-            rounded_up(m, FRACTAL),
+            pitch,
             max(stride, 1),
         ]
         return guarded(nest.loops, instruction("fix", mods, slots))
 
     yield Candidate("fix." + ".".join(mods), price, 1, build, kind="cube")
+
+
+def _first_column(source: Access) -> Any | None:
+    """The first column that is taken, of all rows; None where it is not the first of a block of columns."""
+    if is_zero(source.base):
+        return tirx.IntImm("int32", 0)
+    *rows, columns = [index_of(source, axis) for axis in range(len(source.indices))]
+    if columns is None or any(row is None or not is_zero(row.base) for row in rows):
+        return None
+    begins = source.surroundings.analyzer.can_prove(tirx.floormod(columns.base, FRACTAL) == 0)
+    return columns.base if begins else None
 
 
 def _taken(value: Term) -> tuple[Access, str] | None:
