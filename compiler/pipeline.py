@@ -27,6 +27,7 @@ def kernel_passes() -> tuple[Any, ...]:
     """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
     from passes.tir.allocate_memory import AllocateMemory
     from passes.tir.bound_marked_nests import BoundMarkedNests
+    from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.if_promotion import IfPromotion
     from passes.tir.insert_sync import InsertSync
@@ -59,6 +60,7 @@ def kernel_passes() -> tuple[Any, ...]:
         IfPromotion(),  # and guards that now depend on outer loops only
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
+        DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
         InsertSync(),  # last: whatever moves instructions after it would break it

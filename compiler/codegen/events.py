@@ -14,9 +14,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from compiler.codegen.footprint import Access, Affine, LoopRange, Ranges
+from compiler.codegen.footprint import Access, Affine, LoopRange, Ranges, Turn
 from compiler.codegen.instruction_form import (
     ADDRESS,
+    SLOTS,
     Address,
     Call,
     dense_bytes,
@@ -57,7 +58,7 @@ class Event:
             loop: "same" if at < level else "earlier" if at == level else "any"
             for at, loop in enumerate(self.loops[:shared])
         }
-        return any(mine.meets(other, loops) for mine in self.accesses for other in earlier.accesses)
+        return any(_meets(mine, other, loops, level) for mine in self.accesses for other in earlier.accesses)
 
     def common_loops(self, other: Event) -> int:
         count = 0
@@ -66,6 +67,16 @@ class Event:
                 break
             count += 1
         return count
+
+
+def _meets(access: Access, earlier: Access, loops: dict[LoopRange, str], level: int) -> bool:
+    """Whether an access may touch what an earlier one did; executions that share a ring are kept apart by its flags."""
+    turn = access.turn
+    if turn is None or access.ring is not earlier.ring:
+        return access.meets(earlier, loops)
+    if turn is not earlier.turn or level < turn.depth:
+        return False
+    return access.meets(earlier, {**loops, turn.slot: "same"})
 
 
 @dataclass(eq=False)
@@ -78,6 +89,7 @@ class Step:
     loop: LoopRange | None = None
     least_trips: int = 0  # how often a loop runs at least
     guards: bool = False  # whether it is a branch that is taken but at the edges: a bound that is kept
+    turn: Turn | None = None  # of the block's executions, where the statement says which slot of rings they work on
 
     @cached_property
     def inside(self) -> tuple[Event, ...]:
@@ -91,17 +103,21 @@ class _Room(NamedTuple):
     place: str | int
     start: int
     size: int
+    blocks: bool = False  # whether the hardware keeps its bytes apart by blocks only
+    slots: int = 0  # of a ring
 
 
 @dataclass
 class Reader:
-    """Walks a kernel once."""
+    """Walks a kernel once. One whose buffers are not ``placed`` yet is read as if none of them shared bytes."""
 
     chip: Chip
+    placed: bool = True
     ranges: Ranges = field(default_factory=Ranges)
     events: list[Event] = field(default_factory=list)
     _loops: tuple[LoopRange, ...] = ()
     _buffers: dict[Any, _Room] = field(default_factory=dict)
+    _bound: dict[Any, tuple[Step, int]] = field(default_factory=dict)  # where a variable is, within how many loops
 
     def kernel(self, func: Any) -> tuple[Step, ...]:
         for parameter in func.params:
@@ -132,10 +148,7 @@ class Reader:
             case tirx.AllocBuffer():
                 self._allocate(statement)
             case tirx.Bind():
-                events = self._loads(statement.value)
-                if "int" in str(statement.value.ty.dtype):
-                    self.ranges.variables[statement.var] = self.ranges.read(statement.value)
-                return Step(statement, events)
+                return self._bind(statement)
             case tirx.BufferStore():
                 return Step(statement, (*self._loads(statement.value, *statement.indices), self._store(statement)))
             case tirx.Evaluate():
@@ -144,11 +157,19 @@ class Reader:
 
     def _allocate(self, statement: Any) -> None:
         memory = memory_of(statement.buffer)
-        if memory not in SHARED_MEMORIES and ADDRESS not in statement.annotations:
+        if self.placed and memory not in SHARED_MEMORIES and ADDRESS not in statement.annotations:
             raise refuse(f"buffer `{statement.buffer.name}` in {memory} has no address: allocate memory first")
         address = int(statement.annotations.get(ADDRESS, 0))
-        place = len(self._buffers) if memory in SHARED_MEMORIES else memory
-        self._buffers[statement.buffer] = _Room(place, address, physical_bytes(statement))
+        place = memory if self.placed and memory not in SHARED_MEMORIES else len(self._buffers)
+        blocks, slots = memory not in SHARED_MEMORIES, int(statement.annotations.get(SLOTS, 0))
+        self._buffers[statement.buffer] = _Room(place, address, physical_bytes(statement), blocks, slots)
+
+    def _bind(self, statement: Any) -> Step:
+        step = Step(statement, self._loads(statement.value))
+        if "int" in str(statement.value.ty.dtype):
+            self.ranges.variables[statement.var] = self.ranges.read(statement.value)
+            self._bound[statement.var] = step, len(self._loops)
+        return step
 
     def _loop(self, statement: Any) -> Step:
         events = self._loads(statement.extent, statement.min)
@@ -234,10 +255,26 @@ class Reader:
         if address.buffer not in self._buffers:
             raise refuse(f"buffer `{address.buffer.name}` is neither a parameter nor allocated where it is used")
         room = self._buffers[address.buffer]
-        span, blocks = (room.start, room.start + room.size), isinstance(room.place, str)
+        turn = self._turn(address, room.slots) if room.slots else None
+        span = (room.start, room.start + room.size)
         offset = self.ranges.byte_offset(address.indices, address.buffer, DTYPES[dtype_of(address.buffer)].itemsize)
         if address.byte_offset is not None:
             offset = offset.plus(self.ranges.read(address.byte_offset))
         if extent is None or start is None or extent > room.size:
-            return Access(room.place, span, Affine({}, room.start), room.size, reads, writes, blocks)
-        return Access(room.place, span, offset.plus(Affine({}, room.start + start)), extent, reads, writes, blocks)
+            start, extent, offset = 0, room.size, Affine()
+        offset = offset.plus(Affine({}, room.start + start))
+        return Access(room.place, span, offset, extent, reads, writes, room.blocks, turn, room)
+
+    def _turn(self, address: Address, slots: int) -> Turn:
+        """The block in which the slot of a ring is bound."""
+        slot = address.indices[0]
+        if slot not in self._bound:
+            raise refuse(
+                f"the slot `{slot}` of ring `{address.buffer.name}` is not bound in the block that works on it"
+            )
+        step, depth = self._bound[slot]
+        if step.turn is None:
+            step.turn = Turn(depth, LoopRange(slots))
+            self.ranges.variables[slot] = Affine({step.turn.slot: 1})
+        step.turn.buffers.add(address.buffer)
+        return step.turn

@@ -146,6 +146,19 @@ class Ranges:
         return total
 
 
+@dataclass(eq=False)
+class Turn:
+    """The executions of a block that work on slots of rings: which slot, is the same throughout one of them."""
+
+    depth: int  # loops around the block
+    slot: LoopRange
+    buffers: set[Any] = field(default_factory=set)  # the rings
+
+    @property
+    def slots(self) -> int:
+        return int(self.slot.extent)
+
+
 @dataclass(frozen=True)
 class Access:
     """``extent_bytes`` bytes from an offset into a place, and always within ``span``, the buffer's bytes of it.
@@ -160,6 +173,8 @@ class Access:
     reads: bool
     writes: bool
     blocks: bool  # whether the hardware keeps its bytes apart by blocks only
+    turn: Turn | None = None  # where the buffer is a ring: the block whose executions take its slots in turn
+    ring: object = None
 
     def meets(self, earlier: Access, loops: Mapping[LoopRange, str]) -> bool:
         """Whether this access may touch a byte of an earlier one, one of the two writing it.

@@ -22,6 +22,7 @@ from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
 PREFIX = "tw."
 AT = "tw.at"
 ADDRESS, BYTES = "tw.address", "tw.bytes"  # annotations of an AllocBuffer
+SLOTS = "tw.slots"  # of one that is a ring: its first dimension, which a variable indexes that the block binds
 CORE_AXIS = "blockIdx.x"
 
 

@@ -67,6 +67,17 @@ class Knowledge:
             self.flag_members |= self._flags[flag]
         return self._flags[flag]
 
+    def flags(self, flags: Iterable[Flag]) -> int:
+        """The members for waits on any of several flags."""
+        members = 0
+        for flag in flags:
+            members |= self.flag(flag)
+        return members
+
+    def levels(self, event: Event) -> int:
+        """All members of an event."""
+        return (self.bit(event, len(event.loops)) << 1) - self.bit(event, 0)
+
     def conflicts(self, event: Event) -> int:
         """All members that an event has to know to be complete before it starts."""
         if event.number not in self._conflicts:
@@ -101,11 +112,20 @@ class Knowledge:
     def wait(self, state: State, flag: Flag, message: Message) -> State:
         """A queue waits for a flag; what the scalar unit knows, all know that it dispatches to from then on."""
         target = flag[1]
-        unknown = list(state)
-        unknown[target] &= message.unknown | message.since
+        after = self.hear(state, target, message)
         if target == Queue.S:
-            return tuple(each & unknown[Queue.S] for each in unknown)
-        return self.began(tuple(unknown), target, self.flag(flag))
+            return tuple(each & after[Queue.S] for each in after)
+        return self.began(after, target, self.flag(flag))
+
+    def hear(self, state: State, target: Queue, message: Message) -> State:
+        """A queue learns what a flag carries."""
+        return self.forget(state, target, ~(message.unknown | message.since))
+
+    def forget(self, state: State, queue: Queue, members: int) -> State:
+        """Members are complete, as one queue knows."""
+        unknown = list(state)
+        unknown[queue] &= ~members
+        return tuple(unknown)
 
     def pipe_barrier(self, state: State, queue: Queue) -> State:
         unknown = list(state)

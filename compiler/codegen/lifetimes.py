@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from compiler.codegen.instruction_form import memory_of, physical_bytes
-from compiler.codegen.packing import Lifetime, live_peak
+from compiler.codegen.packing import Lifetime, live_peak, pack
 from compiler.isa.dtypes import SHARED_MEMORIES
 
 # What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
@@ -96,6 +96,14 @@ def local_buffers(func: Any) -> Iterator[tuple[Any, LocalBuffer]]:
         first, last = walk.spans.get(buffer, (0, 0))
         size = physical_bytes(statement) if buffer in walk.spans else 0
         yield statement, LocalBuffer(str(buffer.name), memory_of(buffer), Lifetime(size, first, last))
+
+
+def packed(func: Any) -> Iterator[tuple[str, list[tuple[Any, LocalBuffer]], list[int], int]]:
+    """(memory, its allocations in order, an address for each, bytes in all) for every memory on chip."""
+    found = list(local_buffers(func))
+    for memory in sorted({buffer.memory for _, buffer in found}):
+        here = [(statement, buffer) for statement, buffer in found if buffer.memory == memory]
+        yield memory, here, *pack([buffer.life for _, buffer in here], ALIGNMENT[memory])
 
 
 def live_bytes(func: Any) -> dict[str, int]:

@@ -12,6 +12,9 @@ walk over the body stay: they were made knowing the least.
 3. What stands behind a guard that mostly holds is waited for in front of it: one that is passed by would leave open
    what all that follows needs again.
 4. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
+
+Executions of a block that take the slots of rings in turn are kept apart by flags of their own
+(:mod:`compiler.codegen.rings`): nobody else uses their ids while they turn, and what they tell is known.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from compiler.codegen.events import Event, Step
-from compiler.codegen.knowledge import NOTHING, Knowledge, State, union, within
+from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
+from compiler.codegen.rings import Ring, RingFlag, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
 _FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
@@ -30,11 +35,20 @@ _HOISTING_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Sync:
-    """One synchronising instruction: its mnemonic, its queues, and a flag's id."""
+    """One synchronising instruction: its mnemonic, its queues, and a flag's id, or that of slot zero."""
 
     mnemonic: str
     queues: tuple[Queue, ...] = ()
     event: int = -1
+    slot: Any = None  # the variable that is added to the id
+    slots: int = 1
+
+    @property
+    def flags(self) -> Iterator[Flag]:
+        """All that it may be, if it sets or waits for one."""
+        if self.event >= 0:
+            for slot in range(self.slots):
+                yield (self.queues[0], self.queues[1], self.event + slot)
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ Plan = tuple["Sync | Planned", ...]
 
 def synchronise(steps: tuple[Step, ...], events: list[Event], event_ids: int) -> Plan:
     """The kernel's statements in order, with what has to stand between them."""
-    return _Planner(Knowledge(events), event_ids).block(steps, NOTHING, 0)[0]
+    return _Planner(Knowledge(events), event_ids, find_rings(steps, event_ids)).block(steps, NOTHING, 0)[0]
 
 
 def syncs(plan: Plan) -> Iterator[Sync]:
@@ -67,12 +81,21 @@ def syncs(plan: Plan) -> Iterator[Sync]:
 class _Planner:
     knowledge: Knowledge
     event_ids: int
+    rings: Rings
+    _taken: Counter[Flag] = field(default_factory=Counter)  # by the rings that turn here
     _known: dict[tuple[int, State], tuple[Plan, State, State]] = field(default_factory=dict)
 
     def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
         """The plan of a block within ``depth`` loops, and the state after it."""
-        block = _Block(self.knowledge, self.event_ids, state)
-        for step in steps:
+        block = _Block(self.knowledge, self.event_ids, self._taken, state)
+        ring = next((self.rings.of_turn[step.turn] for step in steps if step.turn is not None), None)
+        for at, step in enumerate(steps):
+            around = self.rings.around.get(id(step), ())
+            for each in around:
+                self._taken.update(_flags(each))
+                block.prime(each)
+            if ring is not None:
+                block.turn(ring, at)
             for event in step.events:
                 block.order(event)
                 block.begin(event)
@@ -82,6 +105,11 @@ class _Planner:
                 self._parts(block, step, depth)
             else:
                 block.add(Planned(step))
+            for each in around:
+                self._taken.subtract(_flags(each))
+                block.drain(each)
+        if ring is not None:
+            block.turn(ring, len(steps))
         return block.plan(), block.state
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
@@ -134,8 +162,15 @@ class _Planner:
         for plan, _ in planned:
             for sync in syncs(plan):
                 if sync.mnemonic == "wait_flag":
-                    members |= self.knowledge.flag((sync.queues[0], sync.queues[1], sync.event))
+                    members |= self.knowledge.flags(sync.flags)
         return members
+
+
+def _flags(ring: Ring) -> Iterator[Flag]:
+    """All flags of a ring."""
+    for flag, base in ring.flags:
+        for slot in range(ring.turn.slots):
+            yield (flag.source, flag.target, base + slot)
 
 
 def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
@@ -145,15 +180,22 @@ def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
             yield sync.queues
 
 
+def _syncs(ring: Ring, mnemonic: str, slot: Any = None) -> Iterator[tuple[Sync, RingFlag]]:
+    """A set, or a wait, of each flag of a ring: of the slot that is a variable, or of all."""
+    for flag, base in ring.flags:
+        yield Sync(mnemonic, flag.pair, base, slot, ring.turn.slots), flag
+
+
 class _Block:
     """The statements of one block so far, with the state at the end and behind each of them."""
 
-    def __init__(self, knowledge: Knowledge, event_ids: int, state: State) -> None:
-        self.knowledge, self.event_ids, self.state = knowledge, event_ids, state
+    def __init__(self, knowledge: Knowledge, event_ids: int, taken: Counter[Flag], state: State) -> None:
+        self.knowledge, self.event_ids, self.taken, self.state = knowledge, event_ids, taken, state
         self._entries: list[Planned] = []
         self._before: list[list[Sync]] = [[]]  # in front of each entry, and behind the last
         self._states: list[State] = [state]  # behind each entry, before what was put there since
         self._began: list[int] = [0]  # from each of these points to the next
+        self._set: dict[RingFlag, tuple[int, State]] = {}  # flags of a ring: where they were set, and in which state
 
     def plan(self) -> Plan:
         entries: list[Sync | Planned] = []
@@ -176,6 +218,62 @@ class _Block:
         self._before.append([])
         self._states.append(self.state)
         self._began.append(0)
+
+    # ---- rings
+
+    def prime(self, ring: Ring) -> None:
+        """Set the carried flags of all slots, once what waited for their ids before is known to have done so."""
+        for sync, flag in _syncs(ring, "wait_flag"):
+            self._make_known(flag.source, self.knowledge.flags(sync.flags))
+        for sync, flag in _syncs(ring, "set_flag"):
+            if flag.carried:
+                self._put(sync)
+
+    def drain(self, ring: Ring) -> None:
+        """Wait for the carried flags of all slots: all executions are over, up to where the flags were set."""
+        for sync, flag in _syncs(ring, "wait_flag"):
+            if flag.carried:
+                self._put(sync)
+                self.state = self.knowledge.forget(self.state, flag.target, self._told(ring, flag))
+                self._wait(sync)
+
+    def turn(self, ring: Ring, at: int) -> None:
+        """What stands in front of a statement of the block in every execution."""
+        for sync, flag in _syncs(ring, "set_flag", ring.slot):
+            if flag.after + 1 == at:
+                self._put(sync)
+                self._set[flag] = len(self._entries), self.state
+        for sync, flag in _syncs(ring, "wait_flag", ring.slot):
+            if flag.before == at:
+                self._put(sync)
+                if not flag.carried:
+                    self._learn(flag)
+                self._wait(sync)
+
+    def _learn(self, flag: RingFlag) -> None:
+        point, state = self._set[flag]
+        since = 0
+        for began in self._began[point:]:
+            since |= began
+        message = self.knowledge.message(state, flag.source, since)
+        self.state = self.knowledge.hear(self.state, flag.target, message)
+
+    def _wait(self, sync: Sync) -> None:
+        members = self.knowledge.flags(sync.flags)
+        self.state = self.knowledge.began(self.state, sync.queues[1], members)
+        self._began[-1] |= members
+
+    def _told(self, ring: Ring, flag: RingFlag) -> int:
+        """What a queue is through with once the flag of every execution is set."""
+        members = 0
+        for step in ring.steps[: flag.after + 1]:
+            for event in step.inside:
+                if event.queue == flag.source:
+                    members |= self.knowledge.levels(event)
+        for sync, other in _syncs(ring, "wait_flag"):
+            if other.target == flag.source and other.before <= flag.after:
+                members |= self.knowledge.flags(sync.flags)
+        return members
 
     # ---- what an event needs
 
@@ -221,9 +319,10 @@ class _Block:
             else:
                 self._pair(target, source, back, point, 0)
             event = self._clear_id(source, target, point, 0)
-            if event is None:
-                raise AssertionError("a queue that has just waited knows all waits of the other")
-        self._pair(source, target, event, point, since)
+        if event is None:  # rings have all ids: the scalar unit waits, and dispatches to the target only then
+            self._pair(source, Queue.S, 0, point, 0)
+        else:
+            self._pair(source, target, event, point, since)
 
     def _pair(self, source: Queue, target: Queue, event: int, point: int, since: int) -> None:
         """Set a flag at an earlier point of the block (or here) and wait for it here."""
@@ -256,7 +355,8 @@ class _Block:
         here = point == len(self._entries) and not since
         unknown = (self.state if here else self._states[point])[source] | since
         for event in range(self.event_ids):
-            if not unknown & self.knowledge.flag((source, target, event)):
+            flag = source, target, event
+            if not self.taken[flag] and not unknown & self.knowledge.flag(flag):
                 return event
         return None
 

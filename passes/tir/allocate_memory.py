@@ -8,9 +8,8 @@ import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.instruction_form import ADDRESS
-from compiler.codegen.lifetimes import ALIGNMENT, LocalBuffer, local_buffers
+from compiler.codegen.lifetimes import LocalBuffer, packed
 from compiler.codegen.memory import MemoryOverflow
-from compiler.codegen.packing import pack
 from compiler.target import Chip
 from passes.base import Pass
 
@@ -30,14 +29,11 @@ class AllocateMemory(Pass):
     establishes: ClassVar[frozenset[str]] = frozenset({"allocated"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        found = list(local_buffers(subject))
         addresses: dict[Any, int] = {}
-        for memory in sorted({buffer.memory for _, buffer in found}):
-            here = [(statement, buffer) for statement, buffer in found if buffer.memory == memory]
-            packed, needed = pack([buffer.life for _, buffer in here], ALIGNMENT[memory])
+        for memory, here, packed_at, needed in packed(subject):
             if needed > chip.memory_bytes(memory):
                 raise MemoryOverflow(memory, needed, chip.memory_bytes(memory), _largest([b for _, b in here]))
-            addresses.update(zip((statement.buffer for statement, _ in here), packed, strict=True))
+            addresses.update(zip((statement.buffer for statement, _ in here), packed_at, strict=True))
         return _annotated(subject, addresses) if addresses else subject
 
 

@@ -37,14 +37,21 @@ class InsertSync(Pass):
 
 
 def _body(plan: Plan) -> Any:
-    statements = [_sync(entry) if isinstance(entry, Sync) else _statement(entry) for entry in plan]
+    statements: list[Any] = []
+    for entry in plan:
+        statements += _sync(entry) if isinstance(entry, Sync) else [_statement(entry)]
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
-def _sync(sync: Sync) -> Any:
+def _sync(sync: Sync) -> list[Any]:
     name = ".".join(["tw", sync.mnemonic, *(Queue(queue).name.lower() for queue in sync.queues)])
-    slots = [tirx.IntImm("int32", sync.event)] if sync.event >= 0 else []
-    return tirx.Evaluate(tirx.call_extern("void", name, *slots))
+    if sync.event < 0:
+        return [tirx.Evaluate(tirx.call_extern("void", name))]
+    if sync.slot is None:
+        ids = [tirx.IntImm("int32", sync.event + slot) for slot in range(sync.slots)]
+    else:
+        ids = [sync.slot + sync.event if sync.event else sync.slot]
+    return [tirx.Evaluate(tirx.call_extern("void", name, each)) for each in ids]
 
 
 def _statement(planned: Planned) -> Any:

@@ -1,0 +1,249 @@
+"""The flags that order the executions of a block which share the slots of rings.
+
+In one execution of the block, what a queue reads from a slot is written before it by another: flags as everywhere.
+The next execution that takes the same slot may not start before this one is through with it: for that, flags are
+*carried*. Each is set behind the last touch of one queue and waited for before the first one of another in the next
+execution with that slot; all are set once before the loops and waited for once behind them. The id of a flag is its
+base plus the slot, so executions with other slots neither wait nor are waited for.
+
+Seen from one slot, the block is a loop with a single buffer, whose executions follow one another. This module plans
+that loop: ticks of its statements, and per queue up to which tick every other one is known to be complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from tvm import tirx
+
+from compiler.codegen.events import Event, Step
+from compiler.codegen.footprint import LoopRange, Turn
+from compiler.isa.dtypes import INTERLOCKED, Queue
+
+Pair = tuple[Queue, Queue]
+
+
+@dataclass(frozen=True, order=True)
+class RingFlag:
+    """Set behind a statement of the block, waited for before one; if carried, in the next execution with the slot."""
+
+    source: Queue
+    target: Queue
+    after: int
+    before: int
+    carried: bool
+
+    @property
+    def pair(self) -> Pair:
+        return self.source, self.target
+
+
+@dataclass(frozen=True)
+class Ring:
+    """All that orders the rings of one block: its flags, each with the id of slot zero."""
+
+    turn: Turn
+    slot: object  # the variable
+    steps: tuple[Step, ...]
+    flags: tuple[tuple[RingFlag, int], ...]
+
+
+class OutOfIds(Exception):
+    """A block's rings need more flags than the chip has; carries its turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__("too few flags")
+        self.turn = turn
+
+
+@dataclass(frozen=True)
+class Rings:
+    """The rings of a kernel, by the statement around all of their executions and by their block."""
+
+    around: Mapping[int, tuple[Ring, ...]]  # by the id of the step
+    of_turn: Mapping[Turn, Ring]
+
+
+def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
+    """All rings with ids that no other has while it turns."""
+    around: dict[int, tuple[Ring, ...]] = {}
+    of_turn: dict[Turn, Ring] = {}
+    blocks = {block.turn: block for block in _blocks(steps)}
+
+    def visit(block: tuple[Step, ...], taken: dict[Pair, int]) -> None:
+        rings = {step.statement.buffer for step in block if isinstance(step.statement, tirx.AllocBuffer)}
+        for step in block:
+            inner = dict(taken)
+            for turn in _turns(step):
+                if turn not in of_turn and turn.buffers & rings:
+                    of_turn[turn] = _with_ids(blocks[turn], inner, event_ids)
+                    around[id(step)] = (*around.get(id(step), ()), of_turn[turn])
+            for part in step.parts:
+                visit(part, inner)
+
+    visit(steps, {})
+    return Rings(around, of_turn)
+
+
+@dataclass(frozen=True)
+class _Block:
+    turn: Turn
+    slot: object
+    steps: tuple[Step, ...]
+
+
+def _blocks(steps: tuple[Step, ...]) -> Iterator[_Block]:
+    for step in steps:
+        if step.turn is not None:
+            yield _Block(step.turn, step.statement.var, steps)
+        for part in step.parts:
+            yield from _blocks(part)
+
+
+def _turns(step: Step) -> Iterator[Turn]:
+    """The turns of all blocks that a statement holds."""
+    for part in step.parts:
+        for inner in part:
+            if inner.turn is not None:
+                yield inner.turn
+            yield from _turns(inner)
+
+
+def _with_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
+    flags = []
+    for flag in ring_flags(block.steps, block.turn):
+        base = taken.get(flag.pair, 0)
+        taken[flag.pair] = base + block.turn.slots
+        if taken[flag.pair] > event_ids:
+            raise OutOfIds(block.turn)
+        flags.append((flag, base))
+    return Ring(block.turn, block.slot, block.steps, tuple(flags))
+
+
+# ---- which flags a block needs ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Before a statement, a queue has to know another one to be through with one, in this execution or the last."""
+
+    source: Queue
+    after: int
+    target: Queue
+    before: int
+    carried: bool
+
+
+def ring_flags(steps: tuple[Step, ...], turn: Turn) -> tuple[RingFlag, ...]:
+    """A smallest set of flags of those that conflicts ask for directly; what others imply is not among them."""
+    touches = [
+        (at, event)
+        for at, step in enumerate(steps)
+        for event in step.inside
+        if any(access.turn is turn for access in event.accesses)
+    ]
+    needs = tuple(sorted(set(_needs(touches, turn)), key=lambda need: (need.before, need.after, need.carried)))
+    flags, length = _direct(needs), len(steps)
+    for flag in sorted(flags, key=lambda flag: (not flag.carried, flag.pair, flag.after)):
+        rest = tuple(other for other in flags if other is not flag)
+        known = _Slot(rest, length)
+        if all(known.met(need) for need in needs):
+            flags = rest
+    known = _Slot(flags, length)
+    if not all(known.met(need) for need in needs) or not all(known.clear(flag) for flag in flags):
+        raise OutOfIds(turn)
+    return flags
+
+
+def _needs(touches: list[tuple[int, Event]], turn: Turn) -> Iterator[_Need]:
+    for (i, a), (k, b) in permutations(touches, 2):
+        if i < k and not _in_order(a, b) and _conflict(a, b, turn, carried=False):
+            yield _Need(a.queue, i, b.queue, k, carried=False)
+    for i, a in touches:
+        for k, b in touches:
+            if not _in_order(a, b) and _conflict(a, b, turn, carried=True):
+                yield _Need(a.queue, i, b.queue, k, carried=True)
+
+
+def _in_order(a: Event, b: Event) -> bool:
+    return a.queue == b.queue and a.queue in INTERLOCKED
+
+
+def _conflict(a: Event, b: Event, turn: Turn, *, carried: bool) -> bool:
+    """Whether two touch bytes in common of one slot, in one execution or in different ones."""
+    loops: dict[LoopRange, str] = {turn.slot: "same"}
+    if not carried:
+        loops |= {loop: "same" for loop in b.loops[: turn.depth]}
+    return any(
+        mine.ring is other.ring and mine.meets(other, loops)
+        for mine in b.accesses
+        if mine.turn is turn
+        for other in a.accesses
+        if other.turn is turn
+    )
+
+
+def _direct(needs: tuple[_Need, ...]) -> tuple[RingFlag, ...]:
+    """For each pair of queues the fewest flags that meet all needs between them; one carried flag is always enough."""
+    of_pair: dict[tuple[Queue, Queue, bool], list[_Need]] = {}
+    for need in needs:
+        if need.source != need.target:
+            of_pair.setdefault((need.source, need.target, need.carried), []).append(need)
+    flags = []
+    for (source, target, carried), each in of_pair.items():
+        if carried:
+            after = max(need.after for need in each)
+            spans = [(after, min(after, *(need.before for need in each)))]
+        else:
+            spans = _stabbed([(need.after, need.before) for need in each])
+        flags += [RingFlag(source, target, after, before, carried) for after, before in spans]
+    return tuple(flags)
+
+
+def _stabbed(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The fewest spans such that each of the given ones has one of them inside."""
+    found: list[tuple[int, int]] = []
+    for after, before in sorted(spans, key=lambda span: (span[1], span[0])):
+        if found and after < found[-1][1]:
+            found[-1] = max(found[-1][0], after), found[-1][1]
+        else:
+            found.append((after, before))
+    return found
+
+
+class _Slot:
+    """What the queues know in the second of two executions with one slot.
+
+    A statement has an odd tick and the place in front of it the even one before; a queue that is known at a tick is
+    through with everything up to there, waits included.
+    """
+
+    def __init__(self, flags: tuple[RingFlag, ...], length: int) -> None:
+        self._period = 2 * length + 2
+        self._states: list[dict[Queue, dict[Queue, int]]] = []  # in the second execution, in front of each statement
+        state: dict[Queue, dict[Queue, int]] = {queue: {} for queue in Queue}
+        messages: dict[RingFlag, dict[Queue, int]] = {}
+        for execution in range(2):
+            for at in range(length + 1):
+                for flag in flags:
+                    if flag.after + 1 == at:
+                        own = execution * self._period + 2 * flag.after + 1
+                        messages[flag] = {**state[flag.source], flag.source: own}
+                for flag in flags:
+                    if flag.before == at and flag in messages:
+                        mine = state[flag.target]
+                        for queue, tick in messages[flag].items():
+                            mine[queue] = max(mine.get(queue, -1), tick)
+                if execution:
+                    self._states.append({queue: dict(ticks) for queue, ticks in state.items()})
+
+    def met(self, need: _Need) -> bool:
+        tick = 2 * need.after + 1 + (0 if need.carried else self._period)
+        return self._states[need.before][need.target].get(need.source, -1) >= tick
+
+    def clear(self, flag: RingFlag) -> bool:
+        tick = 2 * flag.before + (self._period if flag.carried else 0)
+        # Behind a statement is in front of the next one, but for the waits that stand there.
+        return self._states[flag.after][flag.source].get(flag.target, -1) >= tick

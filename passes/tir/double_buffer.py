@@ -1,0 +1,290 @@
+"""Gives buffers between queues several slots: one queue fills the next while another works on the last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir.expr import TensorLoad
+
+from compiler.codegen.events import Reader
+from compiler.codegen.instruction_form import (
+    BYTES,
+    SLOTS,
+    Address,
+    dtype_of,
+    memory_of,
+    physical_bytes,
+    read_call,
+    static_shape,
+    strides_of,
+)
+from compiler.codegen.lifetimes import ALIGNMENT, packed
+from compiler.codegen.rings import OutOfIds, find_rings
+from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
+from compiler.target import Chip
+from compiler.tir.rewriter import loop_with, sequence
+from passes.base import Pass
+
+
+@dataclass(frozen=True)
+class DoubleBuffer(Pass):
+    """Makes rings of buffers that live in the body of a loop and cross queues.
+
+    Before: ``for i in range(8): x = alloc(64); load x; work on x``; after: ``x = alloc(2, 64)`` in front of the
+    outermost loop, and in the body ``slot = i % 2; load x[slot]; work on x[slot]``.
+
+    1. Contents of a buffer that is allocated in a block die with the execution of the block: any slot will do, if it
+       is the same throughout one execution. The scalar unit, whose reads no flag delays, touches none of them.
+    2. Slots are taken in turn by the count of executions over all loops around the block, as far as extents are known;
+       where they are not, executions that follow one another may share a slot, which is slower and never wrong.
+    3. A block pays off that is executed ``least_turns`` times. All rings together fit the memory and the chip's flags;
+       where they do not, the block that is executed least gives up its own: with few turns, little is hidden.
+    """
+
+    name: ClassVar[str] = "double-buffer"
+    requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
+
+    slots: int = 2
+    least_turns: int = 2
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        found = _Finder()
+        found.statement(subject.body)
+        blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
+        for block in blocks:
+            block.slots = self.slots
+        if not blocks or _overflows(subject, chip):
+            return subject
+        while blocks:
+            changed = subject.with_body(_Rings(blocks).statement(subject.body))
+            excess = _overflows(changed, chip)
+            if not excess and _has_flags(changed, chip):
+                return changed
+            worst = [block for block in blocks if not excess or any(b.memory in excess for b in block.buffers)]
+            blocks.remove(min(worst or blocks, key=lambda block: block.turns))
+        return subject
+
+
+def _overflows(func: Any, chip: Chip) -> set[str]:
+    return {memory for memory, _, _, needed in packed(func) if needed > chip.memory_bytes(memory)}
+
+
+def _has_flags(func: Any, chip: Chip) -> bool:
+    try:
+        find_rings(Reader(chip, placed=False).kernel(func), chip.event_ids)
+    except OutOfIds:
+        return False
+    return True
+
+
+# ---- what may become rings --------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Local:
+    """A buffer that is allocated in a block, and who touches it."""
+
+    statement: Any
+    around: tuple[Any, ...]  # the blocks around it, ``None`` for each loop
+    queues: set[Queue] = field(default_factory=set)
+    _inner: list[Any] = field(default_factory=list)  # from its own block to the innermost that holds all touches
+
+    def touch(self, queue: Queue, path: tuple[Any, ...]) -> None:
+        inner = [*takewhile(lambda block: block is not None, path[len(self.around) - 1 :])]
+        if not self.queues:
+            self._inner = inner
+        shared = zip(self._inner, inner, strict=False)
+        self._inner = [mine for mine, _ in takewhile(lambda both: both[0].same_as(both[1]), shared)]
+        self.queues.add(queue)
+
+    @property
+    def block(self) -> Any:
+        """The innermost block that holds all touches, with no loop between it and the allocation."""
+        return self._inner[-1] if self._inner else self.around[-1]
+
+    @property
+    def crosses(self) -> bool:
+        return len(self.queues) > 1 and Queue.S not in self.queues
+
+    @property
+    def memory(self) -> str:
+        return memory_of(self.statement.buffer)
+
+    def ring(self, slots: int) -> Any:
+        """The allocation of all slots."""
+        buffer, itemsize = self.statement.buffer, DTYPES[dtype_of(self.statement.buffer)].itemsize
+        alignment = ALIGNMENT[self.memory]
+        slot_bytes = -(-physical_bytes(self.statement) // alignment) * alignment
+        strides = (slot_bytes // itemsize, *strides_of(buffer))
+        shape = (slots, *static_shape(buffer))
+        ring = tirx.decl_buffer(shape, buffer.dtype, buffer.name, strides=strides, scope=buffer.scope(), layout=None)
+        counts = {BYTES: slots * slot_bytes, SLOTS: slots}
+        noted = {name: tirx.IntImm("int32", count) for name, count in counts.items()}
+        return tirx.AllocBuffer(ring, {**dict(self.statement.annotations), **noted}, self.statement.span)
+
+
+@dataclass(eq=False)
+class _Block:
+    """A block within loops, and the buffers that live in it and cross queues."""
+
+    statement: Any
+    loops: tuple[Any, ...]
+    buffers: list[_Local] = field(default_factory=list)
+    slots: int = 1
+
+    @property
+    def turns(self) -> int:
+        """How often it is executed, as far as extents are known."""
+        turns = 1
+        for loop in self.loops:
+            turns *= _trips(loop) or 2
+        return turns
+
+    def turn(self) -> Any:
+        """The count of executions before this one."""
+        count: Any = tirx.IntImm("int32", 0)
+        for loop in self.loops:
+            step = 1 if loop.step is None else int(loop.step)
+            passed = tirx.floordiv(loop.loop_var - loop.min, step) if step > 1 else loop.loop_var - loop.min
+            count = count * (_trips(loop) or 1) + passed
+        return count
+
+
+def _trips(loop: Any) -> int | None:
+    if not isinstance(loop.extent, tirx.IntImm):
+        return None
+    return -(-int(loop.extent) // (1 if loop.step is None else int(loop.step)))
+
+
+class _Finder:
+    """Finds who touches the buffers that are allocated within loops."""
+
+    def __init__(self) -> None:
+        self.locals: dict[Any, _Local] = {}
+        self._loops: tuple[Any, ...] = ()
+        self._path: tuple[Any, ...] = ()
+        self._loops_of: dict[Any, tuple[Any, ...]] = {}  # by block
+
+    def blocks(self) -> list[_Block]:
+        found: dict[Any, _Block] = {}
+        for local in self.locals.values():
+            if local.crosses:
+                block = found.setdefault(local.block, _Block(local.block, self._loops_of[local.block]))
+                block.buffers.append(local)
+        return list(found.values())
+
+    def statement(self, statement: Any) -> None:
+        match statement:
+            case tirx.SeqStmt():
+                self._sequence(statement)
+            case tirx.For():
+                self._scalar(statement.extent)
+                loops, path = self._loops, self._path
+                self._loops, self._path = (*loops, statement), (*path, None)
+                self.statement(statement.body)
+                self._loops, self._path = loops, path
+            case tirx.IfThenElse():
+                self._scalar(statement.condition)
+                self.statement(statement.then_case)
+                if statement.else_case is not None:
+                    self.statement(statement.else_case)
+            case tirx.AttrStmt():
+                self.statement(statement.body)
+            case tirx.AllocBuffer():
+                if self._loops and memory_of(statement.buffer) not in SHARED_MEMORIES:
+                    self.locals[statement.buffer] = _Local(statement, self._path)
+            case tirx.Bind():
+                self._scalar(statement.value)
+            case tirx.BufferStore():
+                self._touch(statement.buffer, Queue.S)
+                self._scalar(statement.value, *statement.indices)
+            case tirx.Evaluate():
+                self._call(statement)
+
+    def _sequence(self, sequence: Any) -> None:
+        self._loops_of[sequence] = self._loops
+        outer, self._path = self._path, (*self._path, sequence)
+        for part in sequence.seq:
+            self.statement(part)
+        self._path = outer
+
+    def _call(self, statement: Any) -> None:
+        call = read_call(statement)
+        if call is None:
+            return
+        for value in call.operands:
+            if not isinstance(value, Address):
+                self._scalar(value)
+                continue
+            self._touch(value.buffer, call.queue)
+            self._scalar(*value.indices, *(() if value.byte_offset is None else (value.byte_offset,)))
+
+    def _scalar(self, *expressions: Any) -> None:
+        for expression in expressions:
+            if not isinstance(expression, tirx.IntImm | tirx.FloatImm | tirx.Var):
+                tvm_ffi.structural_walk(expression, (TensorLoad, lambda load: self._touch(load.source, Queue.S)))
+
+    def _touch(self, buffer: Any, queue: Queue) -> None:
+        if buffer in self.locals:
+            self.locals[buffer].touch(queue, self._path)
+
+
+# ---- the rewrite ------------------------------------------------------------------------------------------------
+
+
+class _Rings:
+    """Writes the kernel down with the rings of some blocks."""
+
+    def __init__(self, blocks: list[_Block]) -> None:
+        self._blocks = {block.statement: block for block in blocks}
+        self._rings = {local.statement.buffer: local.ring(block.slots) for block in blocks for local in block.buffers}
+        self._hoisted: list[Any] = []
+
+    def statement(self, statement: Any, loops: int = 0) -> Any:
+        match statement:
+            case tirx.SeqStmt():
+                return self._sequence(statement, loops)
+            case tirx.For():
+                loop = loop_with(statement, self.statement(statement.body, loops + 1))
+                if loops:
+                    return loop
+                hoisted, self._hoisted = self._hoisted, []
+                return sequence([*hoisted, loop])
+            case tirx.IfThenElse():
+                otherwise = None if statement.else_case is None else self.statement(statement.else_case, loops)
+                then = self.statement(statement.then_case, loops)
+                return tirx.IfThenElse(statement.condition, then, otherwise, statement.span)
+            case tirx.AttrStmt():
+                body = self.statement(statement.body, loops)
+                return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body, statement.span)
+            case tirx.AllocBuffer() if statement.buffer in self._rings:
+                self._hoisted.append(self._rings[statement.buffer])
+                return None
+        return statement
+
+    def _sequence(self, block: Any, loops: int) -> Any:
+        parts = [self.statement(part, loops) for part in block.seq]
+        if block not in self._blocks:
+            return sequence(parts)
+        ring = self._blocks[block]
+        slot = tirx.Var("slot", "int32")
+        here = {local.statement.buffer: self._rings[local.statement.buffer].buffer for local in ring.buffers}
+        return sequence([
+            tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)),
+            *(_on_slot(part, here, slot) for part in parts if part is not None),
+        ])  # fmt: skip
+
+
+def _on_slot(statement: Any, rings: dict[Any, Any], slot: Any) -> Any:
+    """The statement on one slot of each ring."""
+
+    def load(access: Any) -> Any:
+        if access.source not in rings:
+            return access
+        return tirx.BufferLoad(rings[access.source], [slot, *access.indices])
+
+    return tvm_ffi.structural_map(statement, (ir.TensorLoad, load))
