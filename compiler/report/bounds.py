@@ -19,6 +19,7 @@ from math import prod
 
 import numpy as np
 
+from compiler.report.windows import Axis, Window, outputs
 from compiler.target.chip import Chip
 
 ITEM_BYTES = {
@@ -106,19 +107,16 @@ def convolution_bound(
     strides: Sequence[int] = (),
     pads: Sequence[int] = (),
     dilations: Sequence[int] = (),
-    group: int = 1,
     dtype: str = "fp16",
 ) -> Bound:
-    """``data`` is [n, c, ...], ``weights`` [out, c / group, ...]; the other words are those of ONNX."""
-    taps = [
-        _Axis(size, kernel, stride, before, after, dilation)
-        for size, kernel, stride, before, after, dilation in _axes(data[2:], weights[2:], strides, pads, dilations)
-    ]
-    outputs = data[0] * weights[0]
-    macs = outputs * weights[1] * prod(axis.products for axis in taps)
-    read = data[0] * data[1] * prod(axis.read for axis in taps) + prod(weights)
-    written = outputs * prod(axis.outputs for axis in taps)
-    return bound(chip, macs=macs, dtype=dtype, ddr_bytes=(read + written) * ITEM_BYTES[dtype])
+    """``data`` is [n, c, ...], ``weights`` [out, c / groups, ...]; the other words are those of ONNX."""
+    window = _window(data[2:], weights[2:], strides, pads, dilations)
+    results = data[0] * weights[0]
+    read = data[0] * data[1] * window.touched + prod(weights)
+    written = results * prod(axis.outputs for axis in window.axes)
+    return bound(
+        chip, macs=results * weights[1] * window.taps, dtype=dtype, ddr_bytes=(read + written) * ITEM_BYTES[dtype]
+    )
 
 
 def attention_bound(
@@ -170,51 +168,14 @@ def move_bound(chip: Chip, read: int, written: int, *, dtype: str = "fp16") -> B
     return bound(chip, ddr_bytes=(read + written) * ITEM_BYTES[dtype])
 
 
-# ---- convolutions ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """A spatial axis of a convolution; what falls on padding is no work."""
-
-    size: int
-    kernel: int
-    stride: int
-    before: int
-    after: int
-    dilation: int
-
-    @property
-    def outputs(self) -> int:
-        return max(0, (self.size + self.before + self.after - (self.kernel - 1) * self.dilation - 1) // self.stride + 1)
-
-    @property
-    def _inside(self) -> np.ndarray:
-        """The input positions under every tap of every output that are not padding."""
-        starts = np.arange(self.outputs)[:, None] * self.stride - self.before
-        positions = (starts + np.arange(self.kernel) * self.dilation).ravel()
-        return positions[(positions >= 0) & (positions < self.size)]
-
-    @property
-    def products(self) -> int:
-        return len(self._inside)
-
-    @property
-    def read(self) -> int:
-        return len(np.unique(self._inside))
-
-
-def _axes(
-    sizes: Sequence[int],
-    kernels: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-) -> list[tuple[int, int, int, int, int, int]]:
+def _window(
+    sizes: Sequence[int], kernels: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> Window:
     rank = len(sizes)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     pads = pads or (0,) * (2 * rank)
-    return [(sizes[i], kernels[i], strides[i], pads[i], pads[rank + i], dilations[i]) for i in range(rank)]
+    made = [outputs(sizes[i], kernels[i], strides[i], pads[i] + pads[rank + i], dilations[i]) for i in range(rank)]
+    return Window(tuple(Axis(sizes[i], kernels[i], strides[i], pads[i], dilations[i], made[i]) for i in range(rank)))
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

@@ -197,12 +197,12 @@ def _paths(run: Run, total: np.ndarray) -> tuple[PathTraffic, ...]:
 def _matrix(run: Run, total: np.ndarray) -> tuple[MatrixWork, ...]:
     macs: dict[str, int] = {}
     for count, args in zip(total.tolist(), run.classes.args, strict=True):
-        if each := _macs(args):
+        if each := macs_of(args):
             macs[args.dtype] = macs.get(args.dtype, 0) + count * each
     return tuple(MatrixWork(dtype, macs[dtype], run.chip.macs_per_cycle(dtype)) for dtype in sorted(macs))
 
 
-def _macs(args: Args) -> int:
+def macs_of(args: Args) -> int:
     """Of one instruction: cube rows with a ``k`` multiply, the others only write."""
     if args.row.category != "cube" or not hasattr(args, "k"):
         return 0

@@ -1,0 +1,67 @@
+"""Cycles by kernel add up to what the simulator counted for the program."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import compiler
+from compiler.report.attribution import Attribution, attribute, kernel_of_instruction
+from compiler.runtime.model import ProgramSegment
+from compiler.sim.simulator import Run, prepare
+from compiler.sim.statistics import statistics
+from models import zoo
+
+
+@cache
+def ran(name: str, chip: str) -> tuple[Run, Attribution]:
+    model = compiler.compile(zoo.build(name), chip=chip, precision="fp16").model
+    (segment,) = model.segments
+    assert isinstance(segment, ProgramSegment)
+    run = prepare(segment.program, model.chip)
+    return run, attribute(run)
+
+
+CASES = [("digits-cnn", "tiny"), ("digits-cnn", "tw1"), ("resnet-block-16", "tw2"), ("lstm-16", "tiny")]
+
+
+@pytest.mark.parametrize(("name", "chip"), CASES)
+def test_it_adds_up(name: str, chip: str) -> None:
+    run, found = ran(name, chip)
+    stats = statistics(run)
+    assert np.array_equal(found.busy.sum(axis=0), run.schedule.busy)
+    assert np.array_equal(found.stalled.sum(axis=0), run.schedule.stalled)
+    assert np.array_equal(found.instructions.sum(axis=0), stats.instructions.sum(axis=0))
+    assert found.cycles.sum() == run.cycles
+    assert found.conflicts.sum() == stats.conflict_cycles.sum()
+    assert found.ddr_bytes.sum() == stats.ddr_bytes
+    assert sum(sum(macs.values()) for macs in found.macs) == stats.macs
+    moved = sum(path.moved_bytes for paths in found.paths for path in paths.values())
+    assert moved == sum(path.moved_bytes for path in stats.paths)
+
+
+@pytest.mark.parametrize(("name", "chip"), CASES)
+def test_no_share_is_negative(name: str, chip: str) -> None:
+    _, found = ran(name, chip)
+    for values in (found.busy, found.stalled, found.cycles, found.end - found.start):
+        assert values.min() >= 0
+
+
+def test_pieces_of_one_kernel_are_one() -> None:
+    """A linker may put the first loads of a kernel before the end of another."""
+    from dataclasses import replace
+
+    run, _ = ran("digits-cnn", "tiny")
+    labels = (("k0.a", 0), ("k1.b", 4), ("k0.a", 9), ("k1.b", 12))
+    names, kernel = kernel_of_instruction(replace(run.program, labels=labels))
+    assert names == ("a", "b")
+    assert kernel[:14].tolist() == [0] * 4 + [1] * 5 + [0] * 3 + [1] * 2
+
+
+def test_a_program_without_labels_is_one_kernel() -> None:
+    from dataclasses import replace
+
+    run, _ = ran("digits-cnn", "tiny")
+    names, kernel = kernel_of_instruction(replace(run.program, labels=(), name="hand"))
+    assert names == ("hand",)
+    assert not kernel.any()

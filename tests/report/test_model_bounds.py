@@ -1,0 +1,265 @@
+"""Bounds of models and kernels: what is counted, what is not, and that no program beats them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import compiler
+from compiler.report.bounds import Work
+from compiler.report.model_bounds import ModelWork, kernel_bound, model_bound
+from compiler.target import load_chip
+from models import zoo
+
+TINY, TW1 = load_chip("tiny"), load_chip("tw1")
+RNG = np.random.default_rng(0)
+
+
+def node(operator: str, inputs: str, output: str, name: str = "", **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(operator, inputs.split(), output.split(), name or output, **attributes)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, Sequence[int]],
+    outputs: Sequence[str],
+    constants: dict[str, np.ndarray] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    for info in graph.output:
+        info.type.tensor_type.elem_type = TensorProto.FLOAT
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def work(*arguments: object, **options: object) -> Work:
+    return ModelWork(model(*arguments, **options), "fp16").total  # type: ignore[arg-type]
+
+
+# ---- what is counted --------------------------------------------------------------------------------------------
+
+
+def test_a_product_counts_its_inputs_weights_and_result_once() -> None:
+    found = work([node("MatMul", "x w", "y")], {"x": (4, 8)}, ["y"], {"w": weights(8, 16)})
+    assert found == Work({"fp16": 4 * 8 * 16}, 0, 2 * (4 * 8 + 8 * 16 + 4 * 16))
+
+
+def test_precision_decides_what_float32_becomes() -> None:
+    one = model([node("MatMul", "x w", "y")], {"x": (4, 8)}, ["y"], {"w": weights(8, 16)})
+    assert ModelWork(one).total == Work({"fp32": 4 * 8 * 16}, 0, 4 * (4 * 8 + 8 * 16 + 4 * 16))
+
+
+def test_functions_take_a_pass_and_sums_none() -> None:
+    nodes = [node("Exp", "x", "e"), node("Relu", "e", "r"), node("Add", "r x", "y")]
+    assert work(nodes, {"x": (4, 8)}, ["y"]).vector_bytes == 4 * 8 * 2
+
+
+def test_a_product_of_two_values_takes_a_pass_and_a_scale_none() -> None:
+    nodes = [node("Mul", "x x", "a"), node("Mul", "a s", "b"), node("Mul", "b c", "y")]
+    found = work(nodes, {"x": (4, 8), "s": (4, 1)}, ["y"], {"c": weights(4, 8)})
+    assert found.vector_bytes == 4 * 8 * 2
+
+
+def test_the_greatest_of_n_takes_n_less_one_steps() -> None:
+    found = work([node("ReduceMax", "x", "y", axes=[1], keepdims=0)], {"x": (4, 8)}, ["y"])
+    assert found.vector_bytes == 4 * 7 * 2
+
+
+def test_constants_are_folded_into_what_uses_them() -> None:
+    """Only a weight is read; it is read as what it is made from, where that is smaller."""
+    nodes = [
+        node("Transpose", "w", "t", perm=[1, 0]),
+        node("Expand", "one", "m"),
+        node("Mul", "t m", "v"),
+        node("MatMul", "x v", "p"),
+        node("Add", "p b", "y"),
+    ]
+    nodes[1].input.append("shape")
+    constants = {"w": weights(16, 8), "one": weights(1), "shape": np.array([8, 16]), "b": weights(16)}
+    found = work(nodes, {"x": (4, 8)}, ["y"], constants)
+    assert found == Work({"fp16": 4 * 8 * 16}, 0, 2 * (4 * 8 + 8 * 16 + 4 * 16))
+
+
+def test_equal_nodes_are_one() -> None:
+    nodes = [node("Exp", "x", "a"), node("Exp", "x", "b"), node("Add", "a b", "y")]
+    assert work(nodes, {"x": (4, 8)}, ["y"]).vector_bytes == 4 * 8 * 2
+
+
+def test_quantised_operands_multiply_as_integers() -> None:
+    constants = {"s": np.float32(0.5), "w": RNG.integers(-9, 9, (8, 16), np.int8)}
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "a"),
+        node("DequantizeLinear", "w s z", "b"),
+        node("MatMul", "a b", "y"),
+    ]
+    found = work(nodes, {"x": (4, 8)}, ["y"], {**constants, "z": np.int8(0)})
+    assert found.macs == {"fp16": 4 * 8 * 16}  # its weights are constants: they are floats once folded
+    nodes[2].input[0] = "r"
+    nodes.insert(0, node("QuantizeLinear", "u s z", "r"))
+    found = work(nodes, {"x": (4, 8), "u": (8, 16)}, ["y"], {"s": np.float32(0.5), "z": np.int8(0)})
+    assert found.macs == {"int8": 4 * 8 * 16}
+
+
+# ---- what nobody needs ------------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_thrown_away_are_no_work() -> None:
+    nodes = [node("MatMul", "x w", "p"), node("Gather", "p i", "y", axis=0)]
+    found = work(nodes, {"x": (64, 8)}, ["y"], {"w": weights(8, 16), "i": np.array(0)})
+    assert found == Work({"fp16": 8 * 16}, 0, 2 * (8 + 8 * 16 + 16))
+
+
+def test_columns_that_are_thrown_away_are_no_work() -> None:
+    nodes = [node("MatMul", "x w", "p"), node("Slice", "p a b c", "y")]
+    constants = {"w": weights(8, 16), "a": np.array([4]), "b": np.array([8]), "c": np.array([1])}
+    found = work(nodes, {"x": (64, 8)}, ["y"], constants)
+    assert found == Work({"fp16": 64 * 8 * 4}, 0, 2 * (64 * 8 + 8 * 4 + 64 * 4))
+
+
+def test_slices_of_everything_need_everything() -> None:
+    nodes = [
+        node("Exp", "x", "e"),
+        node("Split", "e", "a b c", axis=1),
+        node("Add", "a b", "s"),
+        node("Add", "s c", "y"),
+    ]
+    assert work(nodes, {"x": (4, 12)}, ["y"]).vector_bytes == 4 * 12 * 2
+
+
+def test_one_query_needs_all_keys() -> None:
+    """Attention of which only the first row is used: rows of Q and of the result are one, K and V are whole."""
+    nodes = [
+        node("MatMul", "x wq", "q"),
+        node("MatMul", "x wk", "k"),
+        node("Transpose", "k", "kt", perm=[1, 0]),
+        node("MatMul", "q kt", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p x", "o"),
+        node("Gather", "o i", "y", axis=0),
+    ]
+    constants = {"wq": weights(8, 8), "wk": weights(8, 8), "i": np.array(0)}
+    found = work(nodes, {"x": (64, 8)}, ["y"], constants)
+    assert found.macs == {"fp16": 8 * 8 + 64 * 8 * 8 + 2 * 64 * 8}
+    assert found.vector_bytes == 64 * 2
+    assert found.ddr_bytes == 2 * (64 * 8 + 2 * 64 + 8)
+
+
+def test_heads_are_followed_through_reshapes() -> None:
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("Reshape", "p s", "r"),
+        node("Transpose", "r", "t", perm=[1, 0, 2]),
+        node("Gather", "t i", "y", axis=0),
+    ]
+    constants = {"w": weights(8, 16), "s": np.array([64, 4, 4]), "i": np.array(1)}
+    assert work(nodes, {"x": (64, 8)}, ["y"], constants).macs == {"fp16": 64 * 8 * 4}
+
+
+def test_shapes_that_are_computed_are_followed() -> None:
+    """The positions of as many tokens as there are, as exporters write it."""
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape zero", "n", axis=0),
+        node("Unsqueeze", "n axes", "end"),
+        node("Slice", "x start end axes", "part"),
+        node("MatMul", "part w", "y"),
+    ]
+    constants = {"zero": np.array(0), "axes": np.array([0]), "start": np.array([1]), "w": weights(8, 16)}
+    assert work(nodes, {"x": (64, 8)}, ["y"], constants).macs == {"fp16": 63 * 8 * 16}
+
+
+def test_an_output_that_is_an_input_is_not_moved() -> None:
+    nodes = [node("Reshape", "x s", "y"), node("Exp", "x", "z")]
+    assert work(nodes, {"x": (4, 8)}, ["y", "z"], {"s": np.array([8, 4])}).ddr_bytes == 2 * 2 * 32
+
+
+def test_a_recurrence_that_is_used_up_to_a_step_runs_that_far() -> None:
+    constants = {"w": weights(1, 64, 8), "r": weights(1, 64, 16), "i": np.array(3)}
+    nodes = [node("LSTM", "x w r", "h", hidden_size=16), node("Gather", "h i", "y", axis=0)]
+    found = work(nodes, {"x": (10, 2, 8)}, ["y"], constants)
+    assert found.macs == {"fp16": 3 * 2 * 64 * (8 + 16)}  # and the fourth as far as nobody knows
+
+
+# ---- kernels ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_reads_what_others_make_and_writes_what_others_read() -> None:
+    nodes = [node("MatMul", "x w", "p"), node("Relu", "p", "r"), node("Exp", "r", "y")]
+    found = ModelWork(model(nodes, {"x": (4, 8)}, ["y"], {"w": weights(8, 16)}), "fp16")
+    first, second = found.of(["p", "r"]), found.of(["y"])
+    assert first == Work({"fp16": 4 * 8 * 16}, 0, 2 * (4 * 8 + 8 * 16 + 4 * 16))
+    assert second == Work({}, 2 * 64, 2 * 2 * 64)
+    assert found.of(["unheard of"]) is None
+    assert kernel_bound(found, ["unheard of"], TINY) is None
+
+
+# ---- no program beats them --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+@pytest.mark.parametrize("name", ["mlp-256", "digits-cnn", "resnet-block-16", "lstm-16", "bilstm-tokens-16"])
+def test_no_model_of_the_zoo_is_faster(name: str, chip: str) -> None:
+    from compiler.report.profile import profile
+
+    proto = zoo.build(name)
+    open_inputs = [each for each in zoo.manifest(name).inputs if each.symbols]
+    shapes = {each.name: each.shape for each in open_inputs}
+    artifact = compiler.compile(proto, chip=chip, precision="fp16", shapes=shapes)
+    bound = model_bound(proto, load_chip(chip), "fp16", shapes)
+    found = profile(compiler.load(artifact), work=ModelWork(proto, "fp16", shapes))
+    assert 0 < bound.cycles <= found.cycles
+    for layer in found.layers:
+        if layer.bound is not None:
+            assert layer.bound.cycles <= layer.end - layer.start, layer.name
+
+
+def _convolution(rng: np.random.Generator) -> onnx.ModelProto:
+    channels, out, size = (int(n) for n in rng.integers(1, 40, 3))
+    kernel, stride, pad = int(rng.integers(1, 6)), int(rng.integers(1, 4)), int(rng.integers(0, 3))
+    size = max(size, kernel)
+    constants = {"w": weights(out, channels, kernel, kernel)}
+    one = node("Conv", "x w", "y", strides=[stride] * 2, pads=[pad] * 4)
+    return model([one], {"x": (1, channels, size, size)}, ["y"], constants)
+
+
+def _matmul(rng: np.random.Generator) -> onnx.ModelProto:
+    m, k, n = (int(size) for size in rng.integers(1, 200, 3))
+    return model([node("MatMul", "x z", "y")], {"x": (m, k), "z": (k, n)}, ["y"])
+
+
+def _rows(rng: np.random.Generator) -> onnx.ModelProto:
+    operator = str(rng.choice(["Softmax", "Sigmoid", "ReduceMax", "Mul", "Transpose", "MaxPool"]))
+    m, n = (int(size) for size in rng.integers(2, 300, 2))
+    if operator == "Mul":
+        return model([node("Mul", "x x", "y")], {"x": (m, n)}, ["y"])
+    if operator == "ReduceMax":
+        return model([node(operator, "x", "y", axes=[1])], {"x": (m, n)}, ["y"])
+    if operator == "MaxPool":
+        one = node(operator, "x", "y", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+        return model([one], {"x": (1, 5, m // 4 + 3, n // 4 + 3)}, ["y"])
+    return model([node(operator, "x", "y")], {"x": (m, n)}, ["y"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("draw", [_convolution, _matmul, _rows])
+def test_no_random_kernel_is_faster(draw: Callable[[np.random.Generator], onnx.ModelProto], seed: int) -> None:
+    rng = np.random.default_rng([seed, 1])
+    proto = draw(rng)
+    precision = str(rng.choice(["fp16", "fp32"]))
+    chip = load_chip(str(rng.choice(["tiny", "tw1", "tw2"])))
+    loaded = compiler.load(compiler.compile(proto, chip=chip, precision=precision, cache=False, jobs=1))
+    loaded.setup()
+    assert model_bound(proto, chip, precision).cycles <= loaded.cycles
