@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compile": ("compiler.cli.compile", "compile an ONNX model into an artifact (.twm)"),
     "run": ("compiler.cli.run", "run a compiled model on the emulated chip"),
     "verify": ("compiler.cli.verify", "compare a compiled model with onnxruntime, layer by layer if asked"),
+    "profile": ("compiler.cli.profile", "show where a model's cycles go, layer by layer, and what to try"),
     "explain": ("compiler.cli.explain", "show why the kernel of a node is what it is"),
     "cache": ("compiler.cli.cache", "show or clear the compiled kernels that are kept on disk"),
     "ops": ("compiler.cli.ops", "list the operators that are supported"),

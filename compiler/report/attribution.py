@@ -60,7 +60,8 @@ def kernel_of_instruction(program: Program) -> tuple[tuple[str, ...], np.ndarray
     """The kernels of a program in the order of their first instructions, and which one each instruction is of."""
     labels = sorted(program.labels, key=lambda label: label[1]) or [(program.name, 0)]
     names = tuple(dict.fromkeys(plain_name(name) for name, _ in labels))
-    number = np.array([names.index(plain_name(name)) for name, _ in labels])
+    numbers = {name: index for index, name in enumerate(names)}
+    number = np.array([numbers[plain_name(name)] for name, _ in labels])
     starts = np.array([at for _, at in labels])
     piece = np.maximum(np.searchsorted(starts, np.arange(len(program.instrs)), side="right") - 1, 0)
     return names, number[piece]
@@ -107,7 +108,7 @@ class _Work:
     def _summed(self, values: np.ndarray, shape: tuple[int, ...] = (), place: np.ndarray | int = 0) -> np.ndarray:
         """Exact sums of integers, by kernel and by the place within it."""
         found = np.zeros((len(self.names), int(np.prod(shape))), np.int64)
-        np.add.at(found, (self.kernel, place), values)
+        np.add.at(found, (self.kernel, np.asarray(place)), values)
         return found.reshape(len(self.names), *shape)
 
     def _by_place(self, values: np.ndarray) -> np.ndarray:

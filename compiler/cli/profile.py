@@ -1,0 +1,98 @@
+"""``tilewright profile``: where the cycles of a model go, layer by layer, and what could be done about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.cli.model_inputs import array_inputs
+from compiler.cli.model_options import add_model_options, compile_options, refuse_model_options
+from compiler.cli.words import assignments, natural
+from compiler.errors import Problem, UsageError
+from compiler.report.tables import printable
+
+if TYPE_CHECKING:
+    from compiler.report.model_bounds import ModelWork
+    from compiler.report.profile import Profile
+    from compiler.runtime.loaded import LoadedModel
+
+TOP, SORTS = 15, ("cycles", "ratio", "lost", "order", "ddr", "conflicts", "name")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("file", metavar="FILE", help="an .onnx file, which is compiled first, or an artifact")
+    data = parser.add_argument_group("data", "only where what a program does depends on its data; it is then run")
+    data.add_argument("--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many)
+    data.add_argument("--random-inputs", metavar="SEED", type=natural, help="random arrays for all other inputs")
+    data.add_argument("--onnx", metavar="FILE", help="of an artifact, the model it was compiled from: for lower bounds")
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--top", type=natural, default=TOP, metavar="N", help=f"so many kernels (default {TOP}; 0: all)")
+    shown.add_argument("--sort", choices=SORTS, default="cycles", help="the order of kernels (default: cycles)")
+    shown.add_argument("--json", action="store_true", help="print JSON (docs/profile.md lists its keys)")
+    written = parser.add_argument_group("what is written")
+    written.add_argument("--flame", metavar="FILE", help="DDR traffic as folded stacks, for flame graph tools")
+    add_model_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from compiler.report import profile_text
+    from compiler.report.traffic import folded
+
+    found = _profiled(args)
+    if args.flame:
+        _write(args.flame, "the flame graph", (f"{line}\n" for line in folded(found.traffic)))
+    if args.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in profile_text.lines(found, args.top, args.sort))
+    return 0
+
+
+def _profiled(args: argparse.Namespace) -> Profile:
+    from compiler.report.profile import depends_on_data, profile
+
+    loaded, work, tiles = _loaded(args)
+    files, seed = assignments(args.inputs, "--input"), args.random_inputs
+    if not files and seed is None and depends_on_data(loaded.model):
+        print("note: what the program does depends on its data; it runs on --random-inputs 0", file=sys.stderr)
+        seed = 0
+    if files or seed is not None:
+        loaded.run(array_inputs(loaded, files, seed))
+    return profile(loaded, work=work, tiles=tiles)
+
+
+def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, dict[str, str]]:
+    from compiler.api import compile, load
+
+    if Path(args.file).suffix == ".onnx":
+        if args.onnx:
+            raise UsageError(Problem("TW0002", f"--onnx has no meaning for {args.file}, which is one"))
+        options = compile_options(args)
+        artifact = compile(args.file, **options)
+        work = _work(args.file, options["precision"], options["shapes"], options["dims"])
+        return load(artifact), work, {kernel.name: kernel.tile for kernel in artifact.report.kernels}
+    refuse_model_options(args, args.file)
+    loaded = load(Path(args.file))
+    if not args.onnx:
+        return loaded, None, {}
+    precision = str(loaded.model.options.get("precision") or "") or None
+    shapes = {port.name: port.shape for port in loaded.inputs}
+    return loaded, _work(args.onnx, precision, shapes, {}), {}
+
+
+def _work(file: str, precision: str | None, shapes: Any, dims: Any) -> ModelWork:
+    from compiler.frontend import load_model
+    from compiler.report.model_bounds import ModelWork
+
+    return ModelWork(load_model(file).proto, precision, shapes, dims)
+
+
+def _write(path: str, what: str, lines: Iterable[str]) -> None:
+    from compiler.artifact.files import write_atomically
+
+    write_atomically(path, lambda file: file.writelines(line.encode() for line in lines), what)

@@ -1,0 +1,293 @@
+"""A run of a model as its author wants to see it: which layers take the time, why, and what could be done.
+
+A layer is one kernel: the ONNX nodes that it computes. Kernels may overlap: ``start`` to ``end`` is when a kernel was
+at work, ``cycles`` by how much it put off the end; these add up to all cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from compiler.isa.dtypes import DTYPES, Queue
+from compiler.report.advice import Advice, advise
+from compiler.report.attribution import Attribution, Path, attribute
+from compiler.report.bounds import Bound, Work
+from compiler.report.layers import Layer
+from compiler.report.model_bounds import ModelWork
+from compiler.report.traffic import Moved, ddr_traffic
+from compiler.runtime.loaded import LoadedModel
+from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment
+from compiler.sim.pipeline import REASONS
+from compiler.sim.simulator import Run, prepare
+from compiler.target import Chip
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Layers in the order of the program; sums over cores where nothing else is said."""
+
+    model: CompiledModel
+    runs: tuple[Run, ...]
+    layers: tuple[Layer, ...]
+    traffic: tuple[Moved, ...]
+    work: Work | None  # what no program can leave out
+    bound: Bound | None
+
+    @property
+    def chip(self) -> Chip:
+        return self.model.chip
+
+    @property
+    def cycles(self) -> int:
+        """Of all programs, one after the other."""
+        return sum(run.cycles for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / (self.chip.clock_mhz * 1e6)
+
+    @property
+    def ratio(self) -> float | None:
+        return self.cycles / self.bound.cycles if self.bound is not None and self.bound.cycles else None
+
+    @property
+    def host_kernels(self) -> tuple[HostSegment, ...]:
+        return tuple(segment for segment in self.model.segments if isinstance(segment, HostSegment))
+
+    @property
+    def ddr_bytes(self) -> int:
+        return sum(layer.ddr_bytes for layer in self.layers)
+
+    @property
+    def cores(self) -> int:
+        return max((run.stream.cores for run in self.runs), default=0)
+
+    @cached_property
+    def busy(self) -> dict[str, int]:
+        """Cycles by queue, of all cores."""
+        return _added([dict(zip(_QUEUES, run.schedule.busy.sum(axis=0).tolist(), strict=True)) for run in self.runs])
+
+    @cached_property
+    def stalled(self) -> dict[str, dict[str, int]]:
+        """By queue and reason; ``done``: after its last instruction."""
+        found = {}
+        for queue in Queue:
+            waits = [run.schedule.stalled[:, queue].sum(axis=0).tolist() for run in self.runs]
+            found[queue.name] = dict(zip(REASONS, map(sum, zip(*waits, strict=True)), strict=True)) if waits else {}
+            spent = self.busy[queue.name] + sum(found[queue.name].values())
+            found[queue.name]["done"] = max(0, sum(r.cycles * r.stream.cores for r in self.runs) - spent)
+        return found
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """For the layers that lose most, the worst first."""
+        return advise(self.layers, self.chip)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain tables, as ``--json`` prints them; docs/profile.md lists the keys."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model.name,
+            "chip": self.chip.name,
+            "clock_mhz": self.chip.clock_mhz,
+            "precision": str(self.model.options.get("precision") or ""),
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "cores": self.cores,
+            "bound": _bound_dict(self.bound),
+            "ratio": self.ratio,
+            "compulsory_ddr_bytes": self.work.ddr_bytes if self.work is not None else None,
+            "ddr_bytes": self.ddr_bytes,
+            "llb_bytes": sum(layer.llb_bytes for layer in self.layers),
+            "macs": _added([layer.macs for layer in self.layers]),
+            "conflict_cycles": sum(layer.conflict_cycles for layer in self.layers),
+            "busy_cycles": self.busy,
+            "stalled_cycles": self.stalled,
+            "layers": [_layer_dict(layer) for layer in self.layers],
+            "advice": [
+                {"layer": one.layer, "rule": one.rule, "lost_cycles": one.lost_cycles, "text": one.text}
+                for one in self.advice
+            ],
+            "host_kernels": [
+                {"name": segment.name, "operator": segment.operator, "reason": segment.reason}
+                for segment in self.host_kernels
+            ],
+            "ddr_traffic": [
+                {"layer": one.kernel, "tensor": one.tensor, "queue": one.queue, "bytes": one.bytes}
+                for one in self.traffic
+            ],
+        }
+
+
+_QUEUES = [queue.name for queue in Queue]
+
+
+def _added(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {key: sum(table.get(key, 0) for table in tables) for key in dict.fromkeys(k for t in tables for k in t)}
+
+
+def _bound_dict(bound: Bound | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    return {
+        "cycles": bound.cycles,
+        "by": bound.by,
+        "cube_cycles": bound.cube_cycles,
+        "vector_cycles": bound.vector_cycles,
+        "ddr_cycles": bound.ddr_cycles,
+    }
+
+
+def _layer_dict(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "nodes": list(layer.nodes),
+        "program": layer.program,
+        "tile": layer.tile,
+        "cores": layer.cores,
+        "start": layer.start,
+        "end": layer.end,
+        "cycles": layer.cycles,
+        "share": layer.share,
+        "bound": _bound_dict(layer.bound),
+        "ratio": layer.ratio,
+        "limit": layer.limit,
+        "limit_share": layer.limit_share,
+        "instructions": dict(layer.instructions),
+        "busy_cycles": dict(layer.busy),
+        "stalled_cycles": {queue: dict(reasons) for queue, reasons in layer.stalled.items()},
+        "conflict_cycles": layer.conflict_cycles,
+        "ddr_bytes": layer.ddr_bytes,
+        "llb_bytes": layer.llb_bytes,
+        "macs": dict(layer.macs),
+        "paths": {
+            name: {"copies": path.copies, "moved_bytes": path.moved_bytes, "line_bytes": path.line_bytes}
+            for name, path in layer.paths.items()
+        },
+    }
+
+
+# ---- how it is made -------------------------------------------------------------------------------------------------
+
+
+def timed(model: CompiledModel) -> tuple[Run, ...]:
+    """Every program's times, without computing anything: for programs that do not depend on data."""
+    return tuple(
+        prepare(segment.program, model.chip) for segment in model.segments if isinstance(segment, ProgramSegment)
+    )
+
+
+def depends_on_data(model: CompiledModel) -> bool:
+    """Whether what its programs do depends on what they read: such a model is timed by running it."""
+    programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
+    return any(instr.row.kind == "sld" for program in programs for instr in program.instrs)
+
+
+def profile(
+    loaded: LoadedModel,
+    runs: tuple[Run, ...] | None = None,
+    work: ModelWork | None = None,
+    tiles: Mapping[str, str] | None = None,
+) -> Profile:
+    """Of a model that has run, of these ``runs``, or of one that is timed now.
+
+    ``work`` is what its ONNX model says there is to do: without it there are no bounds. ``tiles`` are descriptions by
+    kernel.
+    """
+    model = loaded.model
+    runs = runs or loaded.runs or timed(model)
+    total = sum(run.cycles for run in runs)
+    layers: list[Layer] = []
+    traffic: list[Moved] = []
+    offset = 0
+    titles = _titles(model)
+    for number, run in enumerate(runs):
+        layers += _layers(run, attribute(run), number, offset, total, model, tiles or {})
+        traffic += ddr_traffic(run, titles)
+        offset += run.cycles
+    if work is not None:
+        layers = _bounded(layers, work, model.chip)
+    bound = work.total.bound(model.chip) if work is not None else None
+    return Profile(model, runs, tuple(layers), tuple(traffic), work.total if work is not None else None, bound)
+
+
+def _layers(
+    run: Run,
+    found: Attribution,
+    number: int,
+    offset: int,
+    total: int,
+    model: CompiledModel,
+    tiles: Mapping[str, str],
+) -> list[Layer]:
+    nodes = dict(model.kernels)
+    layers = []
+    for index, name in enumerate(found.names):
+        busy, stalled = found.busy[index], found.stalled[index]
+        worked = np.flatnonzero(busy[:, Queue.S + 1 :].sum(axis=1))
+        layers.append(
+            Layer(
+                name=name,
+                nodes=nodes.get(name, ()),
+                program=number,
+                tile=tiles.get(name, ""),
+                chip=model.chip,
+                cores=len(worked),
+                start=offset + int(found.start[index]),
+                end=offset + int(found.end[index]),
+                cycles=int(found.cycles[index]),
+                share=int(found.cycles[index]) / total if total else 0.0,
+                instructions=_by_queue(found.instructions[index]),
+                busy=_by_queue(busy.sum(axis=0)),
+                busiest=_by_queue(busy.max(axis=0)),
+                stalled={
+                    queue.name: dict(zip(REASONS, stalled[:, queue].sum(axis=0).tolist(), strict=True))
+                    for queue in Queue
+                },
+                conflict_cycles=int(found.conflicts[index]),
+                ddr_bytes=int(found.ddr_bytes[index]),
+                llb_bytes=int(found.llb_bytes[index]),
+                macs=found.macs[index],
+                paths=found.paths[index],
+            )
+        )
+    return layers
+
+
+def _by_queue(values: np.ndarray) -> dict[str, int]:
+    return dict(zip(_QUEUES, values.tolist(), strict=True))
+
+
+def _bounded(layers: Sequence[Layer], work: ModelWork, chip: Chip) -> list[Layer]:
+    """With bounds where they can be given: a node that several kernels share has none in any of them."""
+    from dataclasses import replace
+
+    uses: dict[str, int] = {}
+    for layer in layers:
+        for node in layer.nodes:
+            uses[node] = uses.get(node, 0) + 1
+    found = []
+    for layer in layers:
+        alone = layer.nodes and all(uses[node] == 1 for node in layer.nodes)
+        mine = work.of(layer.nodes) if alone else None
+        found.append(replace(layer, work=mine, bound=mine.bound(chip) if mine is not None else None))
+    return found
+
+
+def _titles(model: CompiledModel) -> dict[str, str]:
+    """What a person calls the buffers of a program."""
+    titles = {port.buffer: port.name for port in (*model.inputs, *model.outputs)}
+    for name, array in model.constants.items():
+        dtype = next((d.name for d in DTYPES.values() if d.numpy == array.dtype), str(array.dtype))
+        titles[name] = f"constant {name} {dtype} {'x'.join(map(str, array.shape)) or 'scalar'}"
+    return titles
+
+
+__all__ = ["Layer", "Path", "Profile", "depends_on_data", "profile", "timed"]

@@ -1,0 +1,118 @@
+"""A profile as text: a summary, a table of layers, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from compiler.isa.dtypes import Queue
+from compiler.report.layers import Layer
+from compiler.report.profile import Profile
+from compiler.report.tables import columns, size_text, some
+
+_NAME_CHARS = 40
+
+
+def _ratio(layer: Layer) -> float:
+    return layer.ratio or 0.0
+
+
+_ORDERS: dict[str, Callable[[Layer], Any]] = {
+    "cycles": lambda layer: -layer.cycles,
+    "ratio": lambda layer: -_ratio(layer),
+    "lost": lambda layer: -layer.lost_cycles,
+    "order": lambda layer: 0,
+    "ddr": lambda layer: -layer.ddr_bytes,
+    "conflicts": lambda layer: -layer.conflict_cycles,
+    "name": lambda layer: layer.name,
+}
+SORTS = tuple(_ORDERS)
+
+
+def sorted_layers(layers: Sequence[Layer], by: str) -> list[Layer]:
+    return sorted(layers, key=_ORDERS[by])
+
+
+def lines(profile: Profile, top: int, sort: str) -> Iterator[str]:
+    yield from _summary(profile)
+    yield ""
+    yield from _queues(profile)
+    yield ""
+    yield from _layer_lines(profile, top, sort)
+    yield from _advice(profile)
+
+
+def _summary(profile: Profile) -> Iterator[str]:
+    precision = profile.model.options.get("precision") or "as the model says"
+    yield f"{profile.model.name} on {profile.chip.name}, precision {precision}"
+    rows = [("cycles", f"{profile.cycles:,} = {milliseconds(profile.seconds)} at {profile.chip.clock_mhz:,} MHz")]
+    if profile.bound is not None and profile.ratio is not None:
+        bound = profile.bound
+        rows.append(("lower bound", f"{bound.cycles:,} by {bound.by}; it takes {profile.ratio:.2f} times as long"))
+        rows.append(
+            ("", f"cube {bound.cube_cycles:,}, vector {bound.vector_cycles:,}, ddr {bound.ddr_cycles:,} cycles"),
+        )
+    ddr = f"{size_text(profile.ddr_bytes)} moved"
+    if profile.work is not None:
+        ddr += f", {size_text(profile.work.ddr_bytes)} must be"
+    rows.append(("DDR", ddr))
+    rows.append(("kernels", f"{len(profile.layers)} on {profile.cores} cores"))
+    yield from columns(rows, indent="  ", numbers=False)
+    for segment in profile.host_kernels[:5]:
+        yield f"  on the host, and in no figure here: {segment.operator or segment.name}: {segment.reason}"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.2f} us"
+
+
+def _queues(profile: Profile) -> Iterator[str]:
+    """Where the cycles of every queue went, in percent of all cycles of all cores."""
+    total = max(1, sum(run.cycles * run.stream.cores for run in profile.runs))
+    reasons = list(next(iter(profile.stalled.values())))
+    rows = [("queue", "busy %", *(f"{reason.replace('_', ' ')} %" for reason in reasons))]
+    for queue in Queue:
+        stalled = profile.stalled[queue.name]
+        cells = [profile.busy[queue.name], *(stalled[reason] for reason in reasons)]
+        rows.append((queue.name, *(f"{100 * cell / total:.1f}" for cell in cells)))
+    yield from _aligned(rows)
+
+
+def _layer_lines(profile: Profile, top: int, sort: str) -> Iterator[str]:
+    chosen = sorted_layers(profile.layers, sort)
+    shown = chosen[:top] if top else chosen
+    rows = [("kernel", "cycles", "%", "bound", "ratio", "limit", "conflicts", "DDR", "cores", "nodes")]
+    for layer in shown:
+        bound = f"{layer.bound.cycles:,} {layer.bound.by}" if layer.bound is not None else "-"
+        rows.append((
+            _cut(layer.name), f"{layer.cycles:,}", f"{100 * layer.share:.1f}", bound,
+            f"{layer.ratio:.2f}" if layer.ratio is not None else "-",
+            f"{layer.limit} {100 * layer.limit_share:.0f}%", f"{layer.conflict_cycles:,}", size_text(layer.ddr_bytes),
+            str(layer.cores), some([_cut(node) for node in layer.nodes], 2),
+        ))  # fmt: skip
+    yield from _aligned(rows, left=(0, 5, 9))
+    if len(chosen) > len(shown):
+        rest = chosen[len(shown) :]
+        share = 100 * sum(layer.share for layer in rest)
+        yield f"{len(rest)} more kernels, {share:.1f} % of the cycles, are not shown: --top 0 shows all"
+
+
+def _advice(profile: Profile) -> Iterator[str]:
+    if not profile.advice:
+        return
+    yield ""
+    yield "what to try, for the kernels that lose most:"
+    for one in profile.advice:
+        yield f"  {_cut(one.layer)}, {one.lost_cycles:,} cycles above its bound"
+        yield f"    {one.text}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS // 2]}...{name[-_NAME_CHARS // 3 :]}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], left: Sequence[int] = (0,)) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [f"{c:<{w}}" if i in left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()
