@@ -25,6 +25,7 @@ from compiler.target import Chip
 
 FORMAT = 1
 PACKAGES = ("compiler", "passes")
+SOURCES = (".py", ".json")  # what ranking has learned decides, too
 MAX_ENTRY_BYTES = 256 << 20
 # Nothing else is removed from the folder, whatever folder somebody names.
 _ENTRY = re.compile(r"[0-9a-f]{32}-[0-9a-f]{32}\.json")
@@ -164,7 +165,7 @@ def compiler_digest() -> str:
     root = Path(__file__).parent.parent
     digest = hashlib.sha256(f"{FORMAT} {tvm.__version__} {sys.version_info[:2]} {table_hash()}".encode())
     for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted(path for path in (root / package).rglob("*") if path.suffix in SOURCES):
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -6,7 +6,9 @@ then a simpler schedule, and where none of them fits the group is taken apart (t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -15,11 +17,14 @@ from tvm.s_tir import ScheduleError
 from compiler import pipeline
 from compiler.codegen.kernel import KernelCode, generate
 from compiler.codegen.memory import MemoryOverflow
+from compiler.cost import Unpredictable, predict
 from compiler.emission.errors import NotEmittable
 from compiler.errors import CapacityError, Problem
 from compiler.graph import attribute
 from compiler.target import Chip
-from compiler.tiling.template import NoFeasibleTile, Template
+from compiler.tiling.ranking import Ranked, ranked
+from compiler.tiling.search import Space, Work
+from compiler.tiling.template import NoFeasibleTile, Tiled
 
 # The modules of `compiler.tiling` that cut the kernels of a class, the best first.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -30,7 +35,12 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }
 VECTOR_TEMPLATES = ("vector", "plain")
+RANKING = "learned-ranking"  # what ablations call the correction of the analytical cost
 ATTEMPTS = 16
+REFUSALS = 2  # of tiles that no instruction does, after which no other tile is tried
+SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
+# Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model.
+NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 10_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,16 @@ class NoRoadLeft(CapacityError):
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A tile that was lowered: as what the passes saw it, what ranking thought of it, and what the cycle model says."""
+
+    lowered_as: str
+    tile: str
+    ranked_cycles: float
+    modelled_cycles: int | None = None  # None where only one was lowered, or data decides
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A compiled kernel and how it came to be."""
 
@@ -59,14 +79,19 @@ class Kernel:
     tile: str
     roads: tuple[Road, ...] = ()
     statistics: dict[str, int] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = field(default=(), compare=False)  # the one taken first; not kept in the cache
 
 
 def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel") -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``."""
     roads: list[Road] = []
     for module in VECTOR_TEMPLATES if _reads_nothing(func) else TEMPLATES.get(schedule, VECTOR_TEMPLATES):
-        template: Template = import_module(f"compiler.tiling.{module}").schedule
-        found = _by_template(func, template, chip, observer, name, roads)
+        template = import_module(f"compiler.tiling.{module}")
+        lowering = _Lowering(chip, observer, name, roads)
+        if hasattr(template, "space"):
+            found = _by_space(func, template, lowering)
+        else:
+            found = _by_template(func, template, lowering)
         if found is not None:
             return found
     raise NoRoadLeft(name, roads)
@@ -77,27 +102,130 @@ def _reads_nothing(func: Any) -> bool:
     return any(int(extent) == 0 for param in func.params for extent in param.shape)
 
 
-def _by_template(
-    func: Any, template: Template, chip: Chip, observer: pipeline.Observer, name: str, roads: list[Road]
-) -> Kernel | None:
-    where = template.__module__.rpartition(".")[2]
+# ---- one tile ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Lowering:
+    """Makes kernels of tiles of one template; what did not become one is a road."""
+
+    chip: Chip
+    observer: pipeline.Observer
+    name: str
+    roads: list[Road]
+    attempts: int = 0
+
+    def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0) -> Kernel:
+        """Raises what the passes raise."""
+        self.attempts += 1
+        lowered_as = self.name if self.attempts == 1 else f"{self.name}.attempt{self.attempts}"
+        self.observer.kernel = lowered_as
+        try:
+            lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, self.chip, self.observer)
+            code = generate(lowered, self.chip, self.name)
+        except (MemoryOverflow, NotEmittable) as error:
+            self.roads.append(Road(tiled.description, error.problems[0].message))
+            raise
+        statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
+        choice = Choice(lowered_as, tiled.description, ranked_cycles)
+        return Kernel(self.name, code, tiled.description, tuple(self.roads), statistics, (choice,))
+
+    def unscheduled(self, where: str, error: ScheduleError) -> None:
+        self.roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
+
+
+# ---- the tiles of a space ----------------------------------------------------------------------------------------
+
+
+def _by_space(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
+    where = template.__name__.rpartition(".")[2]
+    learned = RANKING not in lowering.observer.without
+    try:
+        space = template.space(func, lowering.chip)
+        left = ranked(space, lowering.chip, learned=learned)
+    except NoFeasibleTile as error:
+        lowering.roads.append(Road(where, error.problems[0].message))
+        return None
+    except ScheduleError as error:
+        lowering.unscheduled(where, error)
+        return None
+    found, left = _first(space, left, where, lowering)
+    if found is None or not learned:
+        return found
+    return _best([found, *_rivals(space, found, left, lowering)], lowering.chip)
+
+
+def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) -> tuple[Kernel | None, list[Ranked]]:
+    """The first tile that becomes a kernel, and those behind it; after one that does not, one that takes less."""
+    refused = 0
+    while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
+        tried, left = left[0], left[1:]
+        taken = space.taken(tried.tile)
+        try:
+            return lowering.kernel(space.apply(tried.tile), tried.cycles), left
+        except MemoryOverflow as error:
+            scarce = [error.memory] if taken.get(error.memory) else list(taken)
+        except NotEmittable:
+            refused += 1
+            scarce = list(taken)
+        except ScheduleError as error:
+            lowering.unscheduled(where, error)
+            return None, []
+        left = [one for one in left if _takes_less(space.taken(one.tile), taken, scarce)]
+    return None, []
+
+
+def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]) -> bool:
+    return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
+
+
+def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
+    """Kernels of tiles that ranking thinks nearly as good, where it is worth the time to look which is better."""
+    best = found.choices[0].ranked_cycles
+    if best < WORTH_CYCLES:
+        return
+    seen = set[Work]()
+    for one in left:
+        if one.cycles > best * NEAR or len(seen) == RIVALS:
+            return
+        if one.work in seen:
+            continue
+        seen.add(one.work)
+        with suppress(MemoryOverflow, NotEmittable, ScheduleError):
+            yield lowering.kernel(space.apply(one.tile), one.cycles)
+
+
+def _best(kernels: list[Kernel], chip: Chip) -> Kernel:
+    """The one that the cycle model thinks fastest; all that were lowered are its choices."""
+    if len(kernels) == 1:
+        return kernels[0]
+    try:
+        cycles = [predict(kernel.code, chip).cycles for kernel in kernels]
+    except Unpredictable:
+        return kernels[0]
+    order = sorted(range(len(kernels)), key=lambda index: cycles[index])
+    choices = tuple(replace(kernels[index].choices[0], modelled_cycles=cycles[index]) for index in order)
+    return replace(kernels[order[0]], choices=choices)
+
+
+# ---- templates that rank their tiles themselves ------------------------------------------------------------------
+
+
+def _by_template(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
+    where = template.__name__.rpartition(".")[2]
     for attempt in range(ATTEMPTS):
         try:
-            tiled = template(func, chip, attempt)
+            tiled = template.schedule(func, lowering.chip, attempt)
         except NoFeasibleTile as error:
-            roads.append(Road(f"{where}, attempt {attempt + 1}", error.problems[0].message))
+            lowering.roads.append(Road(f"{where}, attempt {attempt + 1}", error.problems[0].message))
             return None
         except ScheduleError as error:
-            roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
+            lowering.unscheduled(where, error)
             return None
         try:
-            observer.kernel = name if attempt == 0 else f"{name}.attempt{attempt + 1}"
-            lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, observer)
-            statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
-            return Kernel(name, generate(lowered, chip, name), tiled.description, tuple(roads), statistics)
-        except MemoryOverflow as error:
-            roads.append(Road(tiled.description, error.problems[0].message))
-        except NotEmittable as error:
-            roads.append(Road(tiled.description, error.problems[0].message))
+            return lowering.kernel(tiled)
+        except MemoryOverflow:
+            continue
+        except NotEmittable:
             return None
     return None

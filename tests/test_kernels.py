@@ -10,7 +10,7 @@ from tvm import te, tirx
 from compiler import kernels, pipeline
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
-from compiler.kernels import NoRoadLeft, compile_kernel
+from compiler.kernels import RANKING, NoRoadLeft, compile_kernel
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 
@@ -69,3 +69,33 @@ def test_each_attempt_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     observer = Observer([lambda kernel, name, before, after: seen.add(kernel)])
     compile_kernel(doubled(), "elementwise", CHIP, observer, "double")
     assert seen == {"double.attempt2"}
+
+
+# ---- spaces ------------------------------------------------------------------------------------------------------
+
+
+def product() -> Any:
+    from ci.kernel_shapes import product
+
+    return product(600, 500, 400).func
+
+
+def test_a_tile_of_a_space_that_overflows_is_followed_by_one_that_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, [MemoryOverflow("l1", 9_000_000, 1 << 20, ())])
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+    assert len(kernel.roads) == 1
+    assert kernel.choices[0].tile == kernel.tile != kernel.roads[0].what
+
+
+def test_tiles_that_rank_alike_are_compared_by_the_cycle_model() -> None:
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+    modelled = [choice.modelled_cycles for choice in kernel.choices]
+    assert len(modelled) > 1 and None not in modelled
+    assert modelled[0] == min(modelled)
+    assert kernel.choices[0].tile == kernel.tile
+
+
+def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(without=frozenset({RANKING})), "product")
+    assert [choice.lowered_as for choice in kernel.choices] == ["product"]
+    assert kernel.choices[0].modelled_cycles is None

@@ -7,7 +7,7 @@ its kind, and gives a :class:`Rejection` where a reader would expect it to fit. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -75,7 +75,14 @@ def _loaded() -> tuple[Recogniser, ...]:
 def recognise(nest: Nest, chip: Chip) -> Iterator[Found]:
     """Everything that every recogniser says about a nest."""
     for find in _loaded():
-        yield from find(nest, chip)
+        for found in find(nest, chip):
+            yield found if isinstance(found, Rejection) or found.description else _described(found, nest)
+
+
+def _described(candidate: Candidate, nest: Nest) -> Candidate:
+    """A candidate that says nothing of itself does the whole nest at once."""
+    loops = " x ".join(f"{loop.var.name}<{loop.extent}" for loop in nest.loops) or "one element"
+    return replace(candidate, description=f"all of {loops} at once")
 
 
 def best(found: Iterable[Any]) -> Candidate | None:

@@ -9,7 +9,7 @@ from typing import Any
 from compiler import graph
 from compiler.driver import ModelKernels, Use
 from compiler.isa.disassembler import instruction_text
-from compiler.kernels import Kernel, NoRoadLeft, Road, compile_kernel
+from compiler.kernels import Choice, Kernel, NoRoadLeft, Road, compile_kernel
 from compiler.pipeline import Observer, kernel_passes
 from compiler.report.tables import shape_text, some
 from compiler.tir.scopes import ISA_DTYPE
@@ -69,6 +69,7 @@ class Explanation:
     end: str  # why nothing else is in the group
     tile: str = ""
     roads: tuple[Road, ...] = ()
+    choices: tuple[Choice, ...] = ()  # the tile taken, and those it was compared with
     statements: tuple[Statement, ...] = ()
     cores: int = 0
     memory: dict[str, int] = field(default_factory=dict)
@@ -78,12 +79,12 @@ class Explanation:
 
 def explain(kernels: ModelKernels, use: Use) -> Explanation:
     """Compile a kernel once more, and watch. What cannot be one kernel is explained with its parts."""
-    decisions: list[Any] = []
+    decisions: dict[str, list[Any]] = {}
     emission = next(one for one in kernel_passes() if one.name == EMISSION)
 
     def watch(kernel: str, name: str, before: Any, after: Any) -> None:
         if name == EMISSION:
-            decisions[:] = emission.decisions
+            decisions[kernel] = list(emission.decisions)
 
     members, nodes, end = tuple(_members(kernels, use)), kernels.nodes(use), _end(kernels, use)
     head = (use.job.name, nodes, use.job.schedule, members, end)
@@ -96,7 +97,8 @@ def explain(kernels: ModelKernels, use: Use) -> Explanation:
         *head,
         tile=kernel.tile,
         roads=kernel.roads,
-        statements=tuple(_statement(decision) for decision in decisions),
+        choices=kernel.choices,
+        statements=tuple(_statement(decision) for decision in decisions[kernel.choices[0].lowered_as]),
         cores=kernel.code.cores,
         memory=dict(kernel.code.memory),
         instructions=tuple(_listing(kernel)),
@@ -203,6 +205,8 @@ def _lines(one: Explanation, with_instructions: bool) -> Iterator[str]:
         yield f"  {member.operator} {some(member.nodes)}, {member.result}: {member.role}"
     yield f"  it ends there: {one.end}"
     yield f"tile: {one.tile or 'none, it does not fit as one kernel'}"
+    if len(one.choices) > 1:
+        yield from _choice_lines(one.choices)
     for road in one.roads:
         yield f"  tried before: {road.what}: {road.why}"
     if not one.tile:
@@ -218,6 +222,14 @@ def _lines(one: Explanation, with_instructions: bool) -> Iterator[str]:
     yield f"{len(one.statements)} statements, {_count(one):,} instructions; cycles are for each time a statement is met"
     if with_instructions:
         yield from (f"  {line}" for line in one.instructions)
+
+
+def _choice_lines(choices: tuple[Choice, ...]) -> Iterator[str]:
+    """Tiles that ranking thought about as good, by what the cycle model says of their code."""
+    width = max(len(f"{choice.modelled_cycles or 0:,}") for choice in choices)
+    for index, choice in enumerate(choices):
+        cycles = f"{choice.modelled_cycles or 0:>{width},} cycles, ranked at {choice.ranked_cycles:,.0f}"
+        yield f"  {' ' if index else '>'} {cycles}: {choice.tile}"
 
 
 def _way_lines(statement: Statement) -> Iterator[str]:

@@ -49,9 +49,9 @@ class Space(Protocol):
     def apply(self, tile: Any) -> Tiled: ...
 
 
-def analytical_cycles(work: Work, chip: Chip) -> float:
-    """The busiest queue or shared path, what happens before and after it, and what cannot overlap."""
-    queues = (
+def queue_cycles(work: Work, chip: Chip) -> tuple[float, ...]:
+    """Of the cube, the vector unit, MTE1, MTE2, MTE3, FIX, the scalar unit, DDR and LLB, each by itself."""
+    return (
         work.cube_cycles,
         work.vector_cycles,
         work.mte1_cycles,
@@ -62,4 +62,8 @@ def analytical_cycles(work: Work, chip: Chip) -> float:
         work.ddr_bytes * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
         work.llb_bytes * 1000 / chip.bandwidth.llb_bytes_per_kilocycle,
     )
-    return max(queues) + work.first_cycles + work.last_cycles + work.serial_cycles
+
+
+def analytical_cycles(work: Work, chip: Chip) -> float:
+    """The busiest queue or shared path, what happens before and after it, and what cannot overlap."""
+    return max(1.0, *queue_cycles(work, chip)) + work.first_cycles + work.last_cycles + work.serial_cycles

@@ -1,0 +1,136 @@
+"""Tiles from the best on: by what their work costs, corrected by what was learned of such work on the simulator.
+
+The correction is a boosted forest of regression trees, trained by `ci.train_ranking` and kept per chip. It sees of a
+tile what :func:`features` gives, and gives the logarithm of simulated by analytical cycles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from compiler.target import Chip
+from compiler.tiling.search import Space, Work, analytical_cycles, queue_cycles
+
+# What the trees see. All of it is a ratio, or a number that means the same on every chip.
+FEATURES = (
+    "log_cycles",  # analytical
+    "cube",  # each queue and shared path: its share of the analytical cycles
+    "vector",
+    "mte1",
+    "mte2",
+    "mte3",
+    "fix",
+    "scalar",
+    "ddr",
+    "llb",
+    "first",  # what is before and after the busiest one, and what cannot overlap: their shares
+    "last",
+    "serial",
+    "second",  # the share of the second busiest
+    "sum",  # of the shares of all queues
+    "log_trips",
+    "log_turns",
+    "log_steps",
+    "log_instructions",
+    "log_cycles_of_trip",
+    "log_cycles_of_turn",
+    "log_cycles_of_step",
+    "cores",  # share of the chip's
+)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A tile, what it makes the chip do, and the cycles that this is thought to take."""
+
+    tile: Any
+    work: Work
+    cycles: float
+
+
+def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
+    """All tiles, the fastest first; of equals the one that the template names first."""
+    tiles = list(space.tiles())
+    works = [space.work(tile) for tile in tiles]
+    cycles = predicted_cycles(works, chip, learned=learned)
+    order = np.argsort(cycles, kind="stable")
+    return [Ranked(tiles[index], works[index], float(cycles[index])) for index in order]
+
+
+def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:
+    """Of each tile. Without a model for the chip, the analytical cost alone."""
+    cycles = np.array([analytical_cycles(work, chip) for work in works])
+    forest = forest_of(chip) if learned and works else None
+    return cycles if forest is None else cycles * np.exp(forest.predict(features(works, chip)))
+
+
+def features(works: Sequence[Work], chip: Chip) -> np.ndarray:
+    """[work, feature], in the order of FEATURES."""
+    cycles = np.array([analytical_cycles(work, chip) for work in works])
+    queues = np.array([queue_cycles(work, chip) for work in works]) / cycles[:, None]
+    around = np.array([(work.first_cycles, work.last_cycles, work.serial_cycles) for work in works]) / cycles[:, None]
+    counts = np.array([(work.trips, work.turns, work.steps, work.instructions) for work in works])
+    second = np.sort(queues, axis=1)[:, -2:-1]
+    cores = np.array([[work.cores / chip.cores] for work in works])
+    parts = (
+        np.log(cycles)[:, None],
+        queues,
+        around,
+        second,
+        queues.sum(axis=1, keepdims=True),
+        np.log1p(counts),
+        np.log(cycles[:, None] / np.maximum(counts[:, :3], 1)),
+        cores,
+    )
+    return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Regression trees as arrays: [tree, node]. A leaf is its own child on both sides and holds its value."""
+
+    base: float
+    feature: np.ndarray
+    value: np.ndarray  # of the split: less goes left; of a leaf: what it adds
+    left: np.ndarray
+    right: np.ndarray
+    depth: int
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        trees = np.arange(len(self.left))[None, :]
+        at = np.zeros((len(rows), len(self.left)), np.int64)
+        compared = rows.astype(np.float32)
+        for _ in range(self.depth):
+            seen = np.take_along_axis(compared, self.feature[trees, at], axis=1)
+            at = np.where(seen < self.value[trees, at], self.left[trees, at], self.right[trees, at])
+        return np.asarray(self.base + self.value[trees, at].sum(axis=1, dtype=np.float64))
+
+    @classmethod
+    def from_tables(cls, tables: dict[str, Any]) -> Forest:
+        """From what a model file holds; trees there end where their last node does."""
+        trees, nodes = len(tables["trees"]), max(len(tree["left"]) for tree in tables["trees"])
+        left, right, feature = (np.zeros((trees, nodes), np.int64) for _ in range(3))
+        value = np.zeros((trees, nodes), np.float32)
+        for index, tree in enumerate(tables["trees"]):
+            for array, name in ((left, "left"), (right, "right"), (feature, "feature"), (value, "value")):
+                array[index, : len(tree[name])] = tree[name]
+        return cls(float(tables["base"]), feature, value, left, right, int(tables["depth"]))
+
+
+@cache
+def forest_of(chip: Chip) -> Forest | None:
+    """What was learned on this chip; a chip that is not exactly the one of that name has no model."""
+    file = resources.files("compiler.tiling") / "models" / f"{chip.name}.json"
+    if not file.is_file():
+        return None
+    tables = json.loads(file.read_text(encoding="utf-8"))
+    if tables["chip"] != chip.content_hash or tuple(tables["features"]) != FEATURES:
+        return None
+    return Forest.from_tables(tables)
