@@ -117,6 +117,6 @@ def test_compiled_kernels(chip_name: str, job: Job) -> None:
     chip = load_chip(chip_name)
     code = compile_kernel(job.func, job.schedule, chip, Observer(), job.name).code
     prediction = predict(code, chip)
-    assert abs(prediction.cycles / simulated_cycles(code, chip) - 1) < 0.1
+    assert abs(prediction.cycles / simulated_cycles(code, chip) - 1) < 0.15
     assert prediction.ddr_bytes > 0
     assert max(prediction.busy.values()) <= prediction.cycles
