@@ -42,6 +42,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.shift_addresses import ShiftAddresses
     from passes.tir.shrink_buffers import ShrinkBuffers
     from passes.tir.size_cube_buffers import SizeCubeBuffers
+    from passes.tir.start_sums import StartSums
 
     return (
         LowerBlocks(),  # from here on a kernel is loops, ifs and stores
@@ -60,6 +61,7 @@ def kernel_passes() -> tuple[Any, ...]:
         IfPromotion(),  # and guards that now depend on outer loops only
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
+        StartSums(),  # while the sum that is set to zero stands beside the products that follow
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
