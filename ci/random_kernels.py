@@ -237,7 +237,7 @@ def _on_cpu(func: Any, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _simulated(kernel: Any, arrays: list[np.ndarray], chip: Any) -> np.ndarray:
-    from compiler.codegen.link import GraphBuffer, PlacedKernel, link
+    from compiler.codegen import GraphBuffer, PlacedKernel, link
     from compiler.errors import HazardError
     from compiler.sim.simulator import simulate
 

@@ -12,7 +12,9 @@ import numpy as np
 from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
-from compiler.codegen.link import GraphBuffer, PlacedKernel, link
+from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.link import link
+from compiler.codegen.residence import GraphBuffer, PlacedKernel
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.isa.dtypes import DTYPES
@@ -71,7 +73,7 @@ def compile_model(
     options, observer = options or Options(), observer or pipeline.Observer()
     kernels = plan(source, chip, options, observer)
     steps, roads = kernels.compile_all()
-    model = _linked(steps, kernels.buffers, kernels.imported, chip, options)
+    model = _linked(steps, kernels.buffers, kernels.imported, chip, options, observer)
     return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads))
 
 
@@ -243,11 +245,16 @@ class ModelKernels:
         if schedule is None:  # a view that has to be copied
             return self._single(callee, "movement", arguments, call.name)
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
-        job = Job(fuse(self.module, callee), str(schedule), self._name(members))
+        job = self._job(fuse(self.module, callee), str(schedule), arguments, members)
         return Use(job, arguments, members, callee if len(members) > 1 else None)
 
     def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
-        return Use(Job(callee, schedule, self._name((member,))), arguments, (member,))
+        return Use(self._job(callee, schedule, arguments, (member,)), arguments, (member,))
+
+    def _job(self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str]) -> Job:
+        declared = self.buffers.declared
+        constants = [index for index, name in enumerate(arguments) if declared[name].role in ("constant", "input")]
+        return Job(func.with_attr(CONSTANTS, constants), schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
@@ -313,7 +320,12 @@ def structural_key(func: Any) -> StructuralKey:
 
 
 def _linked(
-    steps: Sequence[Step], buffers: _Buffers, imported: Imported, chip: Chip, options: Options
+    steps: Sequence[Step],
+    buffers: _Buffers,
+    imported: Imported,
+    chip: Chip,
+    options: Options,
+    observer: pipeline.Observer,
 ) -> CompiledModel:
     segments: list[Segment] = []
     for run, host in _runs(steps):
@@ -321,7 +333,7 @@ def _linked(
             segments.append(host)
             continue
         rest = [other for other in steps if other not in run]
-        segments.append(_program(run, rest, buffers, chip))
+        segments.append(_program(run, rest, buffers, chip, observer))
     return CompiledModel(
         name="model",
         chip=chip,
@@ -348,7 +360,9 @@ def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
     return runs
 
 
-def _program(run: list[Step], rest: list[Step], buffers: _Buffers, chip: Chip) -> ProgramSegment:
+def _program(
+    run: list[Step], rest: list[Step], buffers: _Buffers, chip: Chip, observer: pipeline.Observer
+) -> ProgramSegment:
     used = dict.fromkeys(name for step in run for name in step.arguments)
     elsewhere = {name for step in rest for name in step.arguments}
     written = {name for step in run for name in _written_by(step)}
@@ -370,7 +384,14 @@ def _program(run: list[Step], rest: list[Step], buffers: _Buffers, chip: Chip) -
         for index, step in enumerate(run)
         if step.kernel is not None
     ]
-    linked = link(kernels, chip, declared, name="model")
+    linked = link(
+        kernels,
+        chip,
+        declared,
+        name="model",
+        overlap="overlap" not in observer.without,
+        llb="llb-placement" not in observer.without,
+    )
     return ProgramSegment(linked.program, linked.listing)
 
 

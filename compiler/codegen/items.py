@@ -61,7 +61,14 @@ class Branch:
     text: int = -1
 
 
-Item = Step | GuardedLoad | Loop | Branch
+@dataclass(eq=False)
+class Gate:
+    """Here a core waits for what other cores made; what the kernel does before needs nothing of it."""
+
+    text: int = -1
+
+
+Item = Step | GuardedLoad | Loop | Branch | Gate
 
 
 def operands_of(item: Item) -> Iterator[Operand]:

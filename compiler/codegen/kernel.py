@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.codegen.gate import put_gate
+from compiler.codegen.items import Item, Step, operands_of
 from compiler.codegen.lowering import Lowering, Parameter
 from compiler.codegen.memory import check_capacity
+from compiler.codegen.reach import Reaches
 from compiler.codegen.registers import allocate
+from compiler.codegen.touches import Touched, touched
+from compiler.codegen.values import Operand
+from compiler.isa.dtypes import Queue
 from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr
 from compiler.target import Chip
 
 _BLOCK = 32
+CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,9 @@ class KernelCode:
     statements: tuple[int, ...]  # per instruction, the statement it belongs to; -1 for none
     memory: dict[str, int]  # bytes used of each on-chip memory
     cores: int  # how many run it; the others skip it
+    touched: Touched
+    gate: int  # the instruction in whose place a core waits for others; -1 where it never has to
+    gated: tuple[int, ...]  # the parameters that are touched behind the gate only
 
     def __getstate__(self) -> dict[str, Any]:
         """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
@@ -42,12 +53,22 @@ class KernelCode:
 def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
     """The code of a kernel in instruction form, allocated and synchronised."""
     lowering = Lowering(func, chip)
+    reaches = Reaches(lowering.cores)
+    reaches.loops_of(lowering.root)
+    gated = _gated(func, lowering.parameters)
+    put_gate(
+        lowering.root,
+        lambda item: _loads(item) and any(_parameter(operand, reaches) in gated for operand in operands_of(item)),
+        lambda loop: bool((reaches.of(loop.count).low > 0).all()),
+        lowering.cores,
+    )
     used = dict(lowering.memory)
     spill_address = -(-used.get("ub", 0) // _BLOCK) * _BLOCK
     allocated = allocate(lowering.root, spill_address)
     if allocated.spilled_bytes:
         used["ub"] = spill_address + allocated.spilled_bytes
         check_capacity(used, chip)
+    code = list(zip(allocated.instrs, allocated.operands, strict=True))
     return KernelCode(
         name,
         allocated.instrs,
@@ -57,4 +78,22 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         allocated.texts,
         used,
         lowering.cores,
+        touched(code, reaches, [parameter.size_bytes for parameter in lowering.parameters], chip),
+        allocated.gate,
+        tuple(sorted(gated)),
     )
+
+
+def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
+    """The parameters that other kernels may write."""
+    known = func.attrs[CONSTANTS] if func.attrs and CONSTANTS in func.attrs else ()
+    constant = {int(index) for index in known}
+    return frozenset(i for i, parameter in enumerate(parameters) if not parameter.scratch and i not in constant)
+
+
+def _loads(item: Item) -> bool:
+    return isinstance(item, Step) and item.row.queue_of(item.mods) == Queue.MTE2
+
+
+def _parameter(operand: Operand, reaches: Reaches) -> int | None:
+    return None if operand.node is None else reaches.of(operand).parameter

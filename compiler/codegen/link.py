@@ -1,46 +1,23 @@
-"""From kernels to one program: where buffers lie in DDR and LLB, and the kernels one after another on all cores."""
+"""From kernels to one program: the kernels one after another on all cores, each with the places of its buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from compiler.codegen.kernel import KernelCode
-from compiler.codegen.memory import MemoryOverflow
-from compiler.codegen.packing import Lifetime, pack
+import numpy as np
+
+from compiler.codegen.borders import LOADING, Border, Borders, Order, Reach
+from compiler.codegen.residence import GraphBuffer, Place, PlacedKernel, declared, plan, scratch
 from compiler.errors import InvalidError, Problem
-from compiler.isa.model import IMMEDIATE_MAX, Instr
-from compiler.isa.program import Buffer, Program, TilingWord
+from compiler.isa.encoding import form
+from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Value
+from compiler.isa.program import Program, TilingWord
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
-ROLES = ("input", "output", "inout", "constant", "intermediate")
-_LEAST_ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class GraphBuffer:
-    """A tensor of the graph in DDR. A constant is an input that the artifact has the contents of."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size_bytes: int
-    role: str  # one of ROLES
-
-
-@dataclass(frozen=True)
-class PlacedKernel:
-    """A use of a kernel: the graph's buffer for each of its parameters that is not scratch."""
-
-    name: str
-    code: KernelCode
-    arguments: tuple[str, ...]
-
-    def bindings(self) -> tuple[str, ...]:
-        """The buffer of every parameter; scratch has a name of its own."""
-        arguments = iter(self.arguments)
-        return tuple(f"{self.name}.{p.name}" if p.scratch else next(arguments) for p in self.code.parameters)
+_SETTING = "mte3"  # the queue that tells other cores that this one is through with a kernel
+_NUMBER = 1  # a register: between kernels none matters
 
 
 @dataclass(frozen=True)
@@ -51,120 +28,24 @@ class Linked:
     listing: tuple[str, ...]
 
 
-# ---- DDR --------------------------------------------------------------------------------------------------------
-
-
-def plan_ddr(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], chip: Chip) -> dict[str, int]:
-    """An offset for every buffer; intermediates and scratch that never live at once share bytes."""
-    alignment = max(_LEAST_ALIGNMENT, chip.transfer.ddr_line_bytes)
-    offsets: dict[str, int] = {}
-    end = 0
-    for buffer in buffers:
-        if buffer.role != "intermediate":
-            offsets[buffer.name] = end
-            end += -(-buffer.size_bytes // alignment) * alignment
-    shared = [buffer for buffer in [*buffers, *_scratch(kernels, "ddr")] if buffer.role == "intermediate"]
-    lives = _lifetimes(kernels, shared)
-    addresses, size = pack(lives, alignment)
-    for buffer, address in zip(shared, addresses, strict=True):
-        offsets[buffer.name] = end + address
-    if end + size > chip.memory_bytes("ddr"):
-        largest = sorted(((b.name, b.size_bytes) for b in [*buffers, *shared]), key=lambda entry: -entry[1])
-        raise MemoryOverflow("ddr", end + size, chip.memory_bytes("ddr"), tuple(largest[:5]))
-    return offsets
-
-
-def plan_llb(kernels: Sequence[PlacedKernel], chip: Chip) -> dict[str, int]:
-    """An offset for all scratch in LLB; beside that of the kernel before it, where both fit: no core waits then."""
-    scratch = _scratch(kernels, "llb")
-    alignment = chip.transfer.ddr_line_bytes
-    lives = _lifetimes(kernels, scratch)
-    apart = [replace(life, last=life.last + 1) for life in lives]
-    addresses, size = pack(apart, alignment)
-    if size > chip.memory_bytes("llb"):
-        addresses, size = pack(lives, alignment)
-    if size > chip.memory_bytes("llb"):
-        largest = sorted(((b.name, b.size_bytes) for b in scratch), key=lambda entry: -entry[1])
-        raise MemoryOverflow("llb", size, chip.memory_bytes("llb"), tuple(largest[:5]))
-    return {buffer.name: address for buffer, address in zip(scratch, addresses, strict=True)}
-
-
-def _scratch(kernels: Sequence[PlacedKernel], memory: str) -> list[GraphBuffer]:
-    found = []
-    for kernel in kernels:
-        for name, parameter in zip(kernel.bindings(), kernel.code.parameters, strict=True):
-            if parameter.scratch and parameter.memory == memory:
-                found.append(GraphBuffer(name, "uint8", (parameter.size_bytes,), parameter.size_bytes, "intermediate"))
-    return found
-
-
-def _lifetimes(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]) -> list[Lifetime]:
-    """From the first kernel that uses a buffer to the last one."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for step, kernel in enumerate(kernels):
-        for name in kernel.bindings():
-            first.setdefault(name, step)
-            last[name] = step
-    return [Lifetime(b.size_bytes, first.get(b.name, 0), last.get(b.name, 0)) for b in buffers]
-
-
-def _declared(buffers: Sequence[GraphBuffer], offsets: Mapping[str, int], memory: str) -> tuple[Buffer, ...]:
-    """The program's buffers; intermediates that share bytes are declared as the one piece that they lie in."""
-    declared = [
-        Buffer(b.name, memory, offsets[b.name], b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role])
-        for b in sorted(buffers, key=lambda b: (offsets[b.name], -b.size_bytes))
-        if b.size_bytes
-    ]
-    merged: list[Buffer] = []
-    for buffer in declared:
-        if merged and merged[-1].role == buffer.role == "scratch" and buffer.offset < merged[-1].end:
-            before = merged[-1]
-            size = max(before.end, buffer.end) - before.offset
-            merged[-1] = replace(before, size_bytes=size, dtype="uint8", shape=(size,))
-        else:
-            merged.append(buffer)
-    return tuple(merged)
-
-
-_PROGRAM_ROLES = {
-    "input": "input",
-    "output": "output",
-    "inout": "inout",
-    "constant": "input",
-    "intermediate": "scratch",
-}
-
-# ---- code -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Use:
-    """Bytes of DDR or LLB that a kernel uses; ``alone`` where only core 0 runs it."""
-
-    memory: str
-    low: int
-    high: int
-    written: bool
-    alone: bool
-
-    def disturbs(self, other: _Use) -> bool:
-        overlap = self.memory == other.memory and self.low < other.high and other.low < self.high
-        return overlap and (self.written or other.written) and not (self.alone and other.alone)
-
-
 def link(
     kernels: Sequence[PlacedKernel],
     chip: Chip,
     buffers: Sequence[GraphBuffer],
     *,
     name: str = "program",
-    offsets: Mapping[str, int] | None = None,
+    places: Mapping[str, Place] | None = None,
+    overlap: bool = True,
+    llb: bool = True,
 ) -> Linked:
-    """One program that runs the kernels in order on all cores of the chip."""
+    """One program that runs the kernels in order on all cores of the chip.
+
+    Without ``overlap`` all cores wait for all others wherever a kernel uses what one before it used. Without ``llb``
+    what lives between kernels stays in DDR.
+    """
     _check(kernels, buffers)
-    planned = dict(plan_ddr(kernels, buffers, chip) if offsets is None else offsets) | plan_llb(kernels, chip)
-    linker = _Linker(planned)
+    planned = plan(kernels, buffers, chip, llb=llb) if places is None else places
+    linker = _Linker(planned, chip, overlap)
     for kernel in kernels:
         linker.add(kernel)
     linker.emit("halt")
@@ -173,10 +54,7 @@ def link(
         chip.name,
         chip.cores,
         tuple(linker.instrs),
-        (
-            *_declared([*buffers, *_scratch(kernels, "ddr")], planned, "ddr"),
-            *_declared(_scratch(kernels, "llb"), planned, "llb"),
-        ),
+        declared([*buffers, *scratch(kernels, "ddr"), *scratch(kernels, "llb")], planned),
         tuple(TilingWord(f"address.{address}", address) for address in linker.words),
         lines=tuple(linker.lines),
         source=f"{name}.tir",
@@ -186,55 +64,126 @@ def link(
 
 
 class _Linker:
-    """Appends kernels, with a barrier in front of each that may meet what runs before it."""
+    """Appends kernels, with what has to stand in front of each."""
 
-    def __init__(self, offsets: Mapping[str, int]) -> None:
-        self.offsets = offsets
+    def __init__(self, places: Mapping[str, Place], chip: Chip, overlap: bool) -> None:
+        self.places, self.chip, self.overlap = places, chip, overlap
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
         self.listing: list[str] = []
         self.labels: list[tuple[str, int]] = []
         self.words: dict[int, int] = {}
-        self._since_barrier: list[_Use] = []
+        self._borders = Borders(chip, gates=overlap)
+        self._flag = chip.cross_flag_ids - 1  # kernels that tell other cores something of their own count from zero
 
-    def emit(self, mnemonic: str) -> None:
-        self.instrs.append(Instr(by_mnemonic()[mnemonic], (), ()))
+    def emit(self, mnemonic: str, mods: tuple[str, ...] = (), values: tuple[Value, ...] = ()) -> None:
+        self.instrs.append(Instr(by_mnemonic()[mnemonic], mods, values))
         self.lines.append(max(1, len(self.listing)))
 
     def add(self, kernel: PlacedKernel) -> None:
-        uses = self._uses(kernel)
-        if any(use.disturbs(other) for use in uses for other in self._since_barrier):
+        border = self._borders.next(self._reaches(kernel), gateable=not self._uses_flag(kernel))
+        if border.order is Order.BARRIER:
             self.emit("core_barrier")
-            self._since_barrier = []
         elif self.instrs:
             self.emit("barrier_all")  # the core's own memories are used anew
-        self._since_barrier += uses
+        self._tell(border, kernel)
         self.labels.append((kernel.name, len(self.instrs)))
         first = len(self.listing)
         self.listing += [f"{kernel.name}: {text}" for text in kernel.code.texts] or [f"{kernel.name}:"]
-        self.lines += [first + 1 + max(0, statement) for statement in kernel.code.statements]
-        self.instrs += self._patched(kernel)
+        instrs = self._patched(kernel)
+        lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
+        if kernel.code.gate >= 0:
+            waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
+            instrs, lines = _with_gate(instrs, lines, kernel.code.gate, waits)
+        self.instrs += instrs
+        self.lines += lines
 
-    def _uses(self, kernel: PlacedKernel) -> list[_Use]:
-        uses = []
-        for name, parameter in zip(kernel.bindings(), kernel.code.parameters, strict=True):
-            low = self.offsets[name]
-            if parameter.read or parameter.written:
-                high, alone = low + parameter.size_bytes, kernel.code.cores == 1
-                uses.append(_Use(parameter.memory, low, high, parameter.written, alone))
-        return uses
+    # ---- other cores
+
+    def _tell(self, border: Border, kernel: PlacedKernel) -> None:
+        """Set the flags that a gate waits for; those that do not come past the gate wait for them here."""
+        if border.order not in (Order.GATE, Order.GATE_AHEAD):
+            return
+        if border.setters < self.chip.cores:
+            self.emit("getsr", ("core",), (_NUMBER,))
+            self.emit("bge", (), (Reg(_NUMBER), border.setters, 3))
+        self.emit("loop", (), (_NUMBER, self.chip.cores, 2))
+        self.emit("cross_set", (_SETTING,), (Reg(_NUMBER), self._flag))
+        gated = kernel.code.cores if border.order is Order.GATE else 0
+        if gated < self.chip.cores:
+            if gated:
+                self.emit("getsr", ("core",), (_NUMBER,))
+                self.emit("blt", (), (Reg(_NUMBER), gated, 3))
+            self.emit("loop", (), (_NUMBER, border.setters, 2))
+            self.emit("cross_wait", (LOADING,), (Reg(_NUMBER), self._flag))
+
+    def _wait(self, core: int) -> Instr:
+        return Instr(by_mnemonic()["cross_wait"], (LOADING,), (core, self._flag))
+
+    def _uses_flag(self, kernel: PlacedKernel) -> bool:
+        """Whether a kernel may use the flag by which the linker orders kernels."""
+        return any(
+            instr.row.kind in ("cross_set", "cross_wait") and not _is_below(instr.values[1], self._flag)
+            for instr in kernel.code.instrs
+        )
+
+    def _reaches(self, kernel: PlacedKernel) -> list[Reach]:
+        code, bindings, found = kernel.code, kernel.bindings(), []
+        for touch in code.touched.touches:
+            place = self.places[bindings[touch.parameter]]
+            low, high = np.array(touch.low, np.int64), np.array(touch.high, np.int64)
+            if not self.overlap:
+                low[:], high[:] = 0, code.parameters[touch.parameter].size_bytes
+            gated = touch.parameter in code.gated
+            found.append(Reach(place.memory, touch.queue, touch.writes, place.offset + low, place.offset + high, gated))
+        return found
+
+    # ---- places
 
     def _patched(self, kernel: PlacedKernel) -> list[Instr]:
-        """The kernel's instructions with the addresses of its buffers."""
+        """The kernel's instructions with the places of its buffers."""
         instrs, bindings = list(kernel.code.instrs), kernel.bindings()
         for index, parameter in kernel.code.relocations:
-            address, target = self.offsets[bindings[parameter]], instrs[index].values[0]
+            address, target = self.places[bindings[parameter]].offset, instrs[index].values[0]
             if address <= IMMEDIATE_MAX:
                 instrs[index] = Instr(by_mnemonic()["smov"], (), (target, address))
             else:
                 word = self.words.setdefault(address, len(self.words))
                 instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, word))
+        for far in kernel.code.touched.far:
+            memory = self.places[bindings[far.parameter]].memory
+            instr = instrs[far.instruction]
+            if instr.mods[far.modifier] != memory:
+                mods = (*instr.mods[: far.modifier], memory, *instr.mods[far.modifier + 1 :])
+                instrs[far.instruction] = Instr(instr.row, mods, instr.values)
         return instrs
+
+
+def _is_below(value: Value, limit: int) -> bool:
+    return not isinstance(value, Reg) and value < limit
+
+
+def _with_gate(
+    instrs: list[Instr], lines: list[int], gate: int, waits: Sequence[Instr]
+) -> tuple[list[Instr], list[int]]:
+    """The waits in the place of the gate, and all branches to where their targets are now."""
+    more = len(waits) - 1
+
+    def now(index: int) -> int:
+        return index + more if index > gate else index
+
+    moved = [_retargeted(instr, index, now) for index, instr in enumerate(instrs)]
+    return [*moved[:gate], *waits, *moved[gate + 1 :]], [*lines[:gate], *[lines[gate]] * len(waits), *lines[gate + 1 :]]
+
+
+def _retargeted(instr: Instr, index: int, now: Callable[[int], int]) -> Instr:
+    if instr.row.kind not in ("branch", "loop"):
+        return instr
+    values = tuple(
+        now(index + value) - now(index) if slot.kind == "target" and not isinstance(value, Reg) else value
+        for slot, value in zip(form(instr.row, instr.mods).slots, instr.values, strict=True)
+    )
+    return Instr(instr.row, instr.mods, values)
 
 
 def _check(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]) -> None:

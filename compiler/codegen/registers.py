@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compiler.codegen.items import Branch, GuardedLoad, Loop, Step, blocks_of
+from compiler.codegen.items import Branch, Gate, GuardedLoad, Loop, Step, blocks_of
 from compiler.codegen.placement import Placement, place
 from compiler.codegen.values import Block, Node, Operand
 from compiler.errors import Problem, TilewrightError
@@ -60,6 +60,7 @@ class Code:
     lines: list[Line] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
+    gate: int = -1
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,11 @@ class Allocated:
     """What code generation has after this step."""
 
     instrs: tuple[Instr, ...]
+    operands: tuple[tuple[Operand, ...], ...]  # per instruction, what its slots but results and targets came from
     relocations: tuple[tuple[int, int], ...]  # (instruction, parameter)
     texts: tuple[int, ...]  # per instruction
     spilled_bytes: int
+    gate: int  # the instruction that holds the gate's place; -1 where there is none
 
 
 def allocate(root: Block, spill_address: int) -> Allocated:
@@ -118,6 +121,9 @@ class _Writer:
                     self._loop(item)
                 case Branch():
                     self._branch(item)
+                case Gate():
+                    self.code.gate = len(self.code.lines)
+                    self._emit("nop", (), ())
 
     def _work_out(self, node: Node) -> None:
         mnemonic, *mods = node.operation.split(".")
@@ -344,7 +350,8 @@ def _finished(code: Code, spilled_bytes: int) -> Allocated:
         texts.append(line.text)
         if line.relocated >= 0:
             relocations.append((index, line.relocated))
-    return Allocated(tuple(instrs), tuple(relocations), tuple(texts), spilled_bytes)
+    operands = tuple(line.operands for line in code.lines)
+    return Allocated(tuple(instrs), operands, tuple(relocations), tuple(texts), spilled_bytes, code.gate)
 
 
 def _values(code: Code, line: Line, index: int) -> tuple[Value, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.lowering import Parameter
+from compiler.codegen.touches import Far, Touch, Touched, Use
 from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr
 from compiler.isa.table import by_mnemonic
@@ -27,6 +28,9 @@ def to_tables(code: KernelCode) -> dict[str, Any]:
         "statements": list(code.statements),
         "memory": code.memory,
         "cores": code.cores,
+        "touched": asdict(code.touched),
+        "gate": code.gate,
+        "gated": list(code.gated),
     }
 
 
@@ -41,4 +45,18 @@ def from_tables(tables: Mapping[str, Any]) -> KernelCode:
         statements=tuple(int(statement) for statement in tables["statements"]),
         memory={str(memory): int(used) for memory, used in tables["memory"].items()},
         cores=int(tables["cores"]),
+        touched=_touched(tables["touched"]),
+        gate=int(tables["gate"]),
+        gated=tuple(int(parameter) for parameter in tables["gated"]),
+    )
+
+
+def _touched(tables: Mapping[str, Any]) -> Touched:
+    return Touched(
+        touches=tuple(
+            Touch(**{**one, "low": tuple(one["low"]), "high": tuple(one["high"])}) for one in tables["touches"]
+        ),
+        uses=tuple(Use(**one) for one in tables["uses"]),
+        far=tuple(Far(**one) for one in tables["far"]),
+        movable=tuple(int(parameter) for parameter in tables["movable"]),
     )

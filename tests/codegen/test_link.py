@@ -10,7 +10,7 @@ import pytest
 from tvm import tirx
 from tvm.script import tirx as T
 
-from compiler.codegen import GraphBuffer, MemoryOverflow, PlacedKernel, generate, link, plan_ddr
+from compiler.codegen import GraphBuffer, Linked, MemoryOverflow, Place, PlacedKernel, generate, link, plan
 from compiler.errors import InvalidError
 from compiler.isa.program import MAX_INSTRUCTIONS
 from compiler.target import load_chip
@@ -70,10 +70,43 @@ def test_a_chain_of_kernels(name: str) -> None:
 
 def test_intermediates_share_ddr() -> None:
     placed, buffers = place(CHAIN, TINY, ROLES)
-    offsets = plan_ddr(placed, buffers, TINY)
-    assert offsets["t1"] == offsets["t3"] != offsets["t2"] == offsets["t4"]
-    assert max(offsets.values()) + 1024 == 4 * 1024
-    assert all(offset % 64 == 0 for offset in offsets.values())
+    places = plan(placed, buffers, TINY, llb=False)
+    assert places["t1"] == places["t4"]  # one kernel later than it could be: who writes t3 need not wait
+    assert len({places[f"t{n}"] for n in range(1, 4)}) == 3
+    assert max(place.offset for place in places.values()) + 1024 == 5 * 1024
+    assert all(place.memory == "ddr" and place.offset % 64 == 0 for place in places.values())
+
+
+def test_what_lives_between_kernels_lies_in_llb() -> None:
+    placed, buffers = place(CHAIN, TINY, ROLES)
+    places = plan(placed, buffers, TINY)
+    assert {name for name, where in places.items() if where.memory == "llb"} == {"t1", "t2", "t3", "t4"}
+    program = linked(CHAIN, TINY, ROLES)
+    forms = {".".join([i.row.mnemonic, *i.mods]) for i in program.program.instrs if i.row.mnemonic in ("ld", "st")}
+    assert forms == {"ld.ddr.ub.fp32.1d", "st.llb.fp32.1d", "ld.llb.ub.fp32.1d", "st.ddr.fp32.1d"}
+    in_ddr = link(placed, TINY, buffers, llb=False)
+    assert {buffer.memory for buffer in in_ddr.program.buffers} == {"ddr"}
+
+
+def test_llb_holds_what_fits() -> None:
+    rows = 300  # of 256 bytes: two buffers of them are more than LLB has
+    chain = [(added(rows, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(4)]
+    placed, buffers = place(chain, TINY, {"t0": "input", "t4": "output"})
+    places = plan(placed, buffers, TINY)
+    assert [places[f"t{n}"].memory for n in range(1, 4)] == ["llb", "ddr", "ddr"]
+
+
+def test_what_lies_askew_stays_in_ddr() -> None:
+    """LLB is reached by blocks of 32 bytes only."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def shifted(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
+        ub = T.alloc_buffer((64,), "float32", scope="local.ub")
+        T.evaluate(T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(x[1]), 1, 63))
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[0]), 1, T.address_of(ub[0]), 1, 63))
+
+    code = place([(shifted, ("x", "y"))], TINY, {"x": "input", "y": "output"})[0][0].code
+    assert code.touched.movable == (1,)
 
 
 def test_barriers_stand_between_what_depends_only() -> None:
@@ -81,8 +114,26 @@ def test_barriers_stand_between_what_depends_only() -> None:
     roles = {"x": "input", "y": "output", "z": "output", "w": "output"}
     program = linked(uses, TINY, roles)
     names = [i.row.mnemonic for i in program.program.instrs if i.row.mnemonic.endswith(("_barrier", "_all", "halt"))]
-    assert names == ["barrier_all", "core_barrier", "halt"]
+    assert names == ["barrier_all", "barrier_all", "halt"]  # every core reads what it wrote itself
     np.testing.assert_array_equal(run(program, TINY, {"x": X}).outputs["w"], _sum(X, [1, 3]))
+
+
+def test_what_crosses_cores_is_ordered_by_flags_where_they_cost_less_than_a_barrier() -> None:
+    tw1 = load_chip("tw1")
+    uses = [(added(8, 1.0, 2), ("x", "y")), (added(8, 2.0, 4), ("y", "z"))]
+    placed, buffers = place(uses, tw1, {"x": "input", "z": "output"})
+    with_flags, with_barrier = link(placed, tw1, buffers), link(placed, tw1, buffers, overlap=False)
+    assert _count(with_flags, "core_barrier") == 0 and _count(with_flags, "cross_wait") > 0
+    assert _count(with_barrier, "core_barrier") == 1 and _count(with_barrier, "cross_wait") == 0
+    x = np.random.default_rng(2).random((8, 64), np.float32)
+    runs = [run(program, tw1, {"x": x}, seed) for program in (with_flags, with_barrier) for seed in range(3)]
+    for result in runs:
+        np.testing.assert_array_equal(result.outputs["z"], _sum(x, [1, 2]))
+    assert runs[0].cycles < runs[-1].cycles
+
+
+def _count(linked: Linked, mnemonic: str) -> int:
+    return sum(instr.row.mnemonic == mnemonic for instr in linked.program.instrs)
 
 
 def test_kernels_of_one_core_need_no_barrier_of_all() -> None:
@@ -105,10 +156,10 @@ def test_addresses_beyond_an_immediate_are_tiling_words(monkeypatch: pytest.Monk
     code = generate(_copy(), TINY, "copy")
     buffers = [GraphBuffer(name, "fp32", (4, 64), 1024, role) for name, role in (("x", "input"), ("y", "output"))]
     kernels = [PlacedKernel("k", code, ("x", "y"))]
-    far = link(kernels, load_chip("tw2"), buffers, offsets={"x": 64, "y": 5 << 30}).program
+    far = link(kernels, load_chip("tw2"), buffers, places=_places(64, 5 << 30)).program
     assert [word.value for word in far.tiling] == [5 << 30]
     monkeypatch.setattr(sys.modules["compiler.codegen.link"], "IMMEDIATE_MAX", 1000)
-    near = link(kernels, TINY, buffers, offsets={"x": 64, "y": 4096})
+    near = link(kernels, TINY, buffers, places=_places(64, 4096))
     assert [word.value for word in near.program.tiling] == [4096]
     np.testing.assert_array_equal(run(near, TINY, {"x": X}).outputs["y"], X)
 
@@ -132,7 +183,7 @@ def test_what_does_not_fit_ddr_is_told() -> None:
     placed, _ = place(CHAIN[:1], TINY, {"t0": "input", "t1": "output"})
     huge = [GraphBuffer("t0", "fp32", (1 << 24,), 64 << 20, "input"), GraphBuffer("t1", "fp32", (256,), 1024, "output")]
     with pytest.raises(MemoryOverflow, match=r"TW2610.*ddr.*t0"):
-        plan_ddr(placed, huge, TINY)
+        plan(placed, huge, TINY)
 
 
 def test_arguments_must_exist_and_be_large_enough() -> None:
@@ -150,6 +201,10 @@ def test_many_kernels_link_in_linear_time() -> None:
     kernels = [PlacedKernel(f"k{n}", code, (f"t{n}", f"t{n + 1}")) for n in range(2000)]
     program = link(kernels, TINY, buffers).program
     assert len(program.instrs) < MAX_INSTRUCTIONS and len(program.buffers) <= 3
+
+
+def _places(x: int, y: int) -> dict[str, Place]:
+    return {"x": Place("ddr", x), "y": Place("ddr", y)}
 
 
 def _copy() -> Any:

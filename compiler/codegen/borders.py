@@ -1,0 +1,105 @@
+"""What has to stand between two kernels of a program: what each core knows of the others, and what the next one needs.
+
+A core that passes a *gate* has waited, in the queue that loads, for flags that others set at the end of the kernel
+before: from there on it knows that their kernels up to that one are complete. Its other queues know it from the next
+kernel on, since between kernels a core waits for itself. A *barrier* of all cores tells everyone, and costs more.
+All cores wait where one has to: no core can run ahead of the others by more than a flag can count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from compiler.target import Chip
+
+LOADING = "mte2"  # the queue that waits at a gate
+_HORIZON = 256  # accesses that are kept in mind; a barrier costs less than more of them
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Bytes that a kernel's queue touches, from ``low`` to before ``high`` on each core that runs the kernel.
+
+    ``gated`` where it does so behind the kernel's gate only.
+    """
+
+    memory: str
+    queue: str
+    writes: bool
+    low: np.ndarray
+    high: np.ndarray
+    gated: bool
+
+    def meets(self, other: Reach) -> bool:
+        """Whether both touch bytes, on two different cores, that one of them writes."""
+        if self.memory != other.memory or not (self.writes or other.writes):
+            return False
+        if self.high.max() <= other.low.min() or other.high.max() <= self.low.min():
+            return False
+        shared = (self.low[:, None] < other.high) & (other.low < self.high[:, None])
+        shared &= (self.low < self.high)[:, None] & (other.low < other.high)
+        np.fill_diagonal(shared, val=False)
+        return bool(shared.any())
+
+
+class Order(Enum):
+    """How a kernel is ordered after what other cores did; each order implies the ones before it."""
+
+    NONE = 0
+    GATE = 1  # where the kernel has its gate
+    GATE_AHEAD = 2  # a gate in front of the kernel
+    BARRIER = 3
+
+
+@dataclass(frozen=True)
+class Border:
+    order: Order
+    setters: int = 0  # cores that tell the others
+
+
+class Borders:
+    """Goes along a program, kernel by kernel."""
+
+    def __init__(self, chip: Chip, *, gates: bool = True) -> None:
+        self.chip, self.gates = chip, gates and _gates_pay(chip)
+        # The kernels that every core knows to be complete on all cores: those before.
+        self._loading_knows = self._others_know = 0
+        self._open: list[tuple[int, Reach]] = []  # what not all queues know to be complete
+        self._number = 0
+
+    def next(self, reaches: Sequence[Reach], *, gateable: bool = True) -> Border:
+        """What stands in front of the next kernel."""
+        self._others_know = self._loading_knows
+        self._open = [entry for entry in self._open if entry[0] >= self._others_know]
+        order = self._needed(reaches)
+        if (order is not Order.NONE and not (self.gates and gateable)) or len(self._open) > _HORIZON:
+            order = Order.BARRIER
+        setters = max((len(reach.low) for _, reach in self._open), default=0)
+        if order is not Order.NONE:
+            self._loading_knows = self._number
+        if order is Order.BARRIER:
+            self._others_know, self._open = self._number, []
+        self._open += [(self._number, reach) for reach in reaches]
+        self._number += 1
+        return Border(order, setters)
+
+    def _needed(self, reaches: Sequence[Reach]) -> Order:
+        needed = Order.NONE
+        for reach in reaches:
+            loads = reach.queue == LOADING
+            known = self._loading_knows if loads else self._others_know
+            order = Order.BARRIER if not loads else Order.GATE if reach.gated else Order.GATE_AHEAD
+            if order.value > needed.value and any(
+                number >= known and reach.meets(earlier) for number, earlier in self._open
+            ):
+                needed = order
+        return needed
+
+
+def _gates_pay(chip: Chip) -> bool:
+    sync = chip.sync
+    return sync.cross_flag_cycles + 2 * chip.cores * sync.flag_cycles < sync.core_barrier_cycles

@@ -1,0 +1,160 @@
+"""Which bytes a kernel's queues touch: of its parameters on each core, and which of the core's own memories.
+
+What a linker has to know to leave out order that nothing needs, and to put parameters into another memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.codegen.reach import FAR, Reach, Reaches
+from compiler.codegen.values import Operand
+from compiler.isa.dtypes import ALIGNMENT_BYTES, SHARED_MEMORIES
+from compiler.isa.encoding import form
+from compiler.isa.model import Instr, Row, View, bind
+from compiler.target import Chip
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What a queue reads or writes of a parameter: per core that runs the kernel, from ``low`` to before ``high``."""
+
+    parameter: int
+    queue: str
+    reads: bool
+    writes: bool
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A queue reads or writes a memory of the core."""
+
+    memory: str
+    queue: str
+    writes: bool
+
+
+@dataclass(frozen=True)
+class Far:
+    """An operand that lies in a parameter: its instruction, and which modifier names the parameter's memory."""
+
+    instruction: int
+    modifier: int
+    parameter: int
+
+
+@dataclass(frozen=True)
+class Touched:
+    """``movable`` are the parameters that may lie in LLB instead of DDR."""
+
+    touches: tuple[Touch, ...]
+    uses: tuple[Use, ...]
+    far: tuple[Far, ...]
+    movable: tuple[int, ...]
+
+
+def touched(
+    code: Sequence[tuple[Instr, tuple[Operand, ...]]], reaches: Reaches, sizes: Sequence[int], chip: Chip
+) -> Touched:
+    """``code``: instructions with what their operands were made from; ``sizes``: bytes of each parameter."""
+    reader = _Reader(chip, reaches, sizes)
+    for index, (instr, operands) in enumerate(code):
+        if instr.row.tensors:
+            reader.instruction(index, instr, operands)
+    return reader.result()
+
+
+@dataclass
+class _Reader:
+    chip: Chip
+    reaches: Reaches
+    sizes: Sequence[int]
+    _hulls: dict[tuple[int, str, bool, bool], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _uses: dict[Use, None] = field(default_factory=dict)
+    _far: list[Far] = field(default_factory=list)
+    _fixed: set[int] = field(default_factory=set)
+
+    def result(self) -> Touched:
+        touches = tuple(
+            Touch(parameter, queue, reads, writes, tuple(low.tolist()), tuple(high.tolist()))
+            for (parameter, queue, reads, writes), (low, high) in self._hulls.items()
+        )
+        movable = tuple(which for which in range(len(self.sizes)) if which not in self._fixed)
+        return Touched(touches, tuple(self._uses), tuple(self._far), movable)
+
+    def instruction(self, index: int, instr: Instr, operands: tuple[Operand, ...]) -> None:
+        row, mods = instr.row, instr.mods
+        reached = [self.reaches.of(operand) for operand in operands]
+        slots = [slot for slot in form(row, mods).slots if slot.kind not in ("dest", "target")]
+        addresses = [reach for slot, reach in zip(slots, reached, strict=True) if slot.kind == "addr"]
+        queue = row.queue_of(mods).name.lower()
+        views: tuple[View, ...] | None = None
+        for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
+            modifier, memory = _memory(row, mods, tensor.memory)
+            if memory not in SHARED_MEMORIES:
+                self._uses.update({Use(memory, queue, "w" in role): None for role in tensor.role})
+                continue
+            views = views or self._views(instr, slots, reached)
+            self._touch(address, views[at], queue, known=tensor.offset is None)
+            if address.parameter is None:
+                self._fixed.update(range(len(self.sizes)))
+            elif self._moves(row, mods, modifier, address):
+                self._far.append(Far(index, modifier, address.parameter))
+            else:
+                self._fixed.add(address.parameter)
+
+    def _views(self, instr: Instr, slots: Sequence[Any], reached: Sequence[Reach]) -> tuple[View, ...]:
+        """The operands as if all addresses were zero, with the greatest extents that there can be."""
+        given = iter(zip(slots, reached, strict=True))
+        values = []
+        for slot in form(instr.row, instr.mods).slots:
+            if slot.kind in ("dest", "target"):
+                values.append(0)
+                continue
+            _, reach = next(given)
+            most = int(reach.high.max())
+            values.append(0 if slot.kind in ("addr", "float") else max(min(most, slot.hi), slot.lo))
+        return bind(Instr(instr.row, instr.mods, tuple(values)), values, self.chip).views
+
+    def _touch(self, address: Reach, view: View, queue: str, *, known: bool) -> None:
+        """Note the bytes; all of the parameter (or of all) where they are not known."""
+        reads, writes = "r" in view.role, "w" in view.role
+        named = range(len(self.sizes)) if address.parameter is None else (address.parameter,)
+        for parameter in named:
+            size = self.sizes[parameter]
+            low, high = np.zeros_like(address.low), np.full_like(address.high, size)
+            if known and address.parameter is not None:
+                low = np.clip(address.low, 0, size)
+                high = np.clip(np.minimum(address.high, FAR) + view.extent_bytes, 0, size)
+            key = (parameter, queue, reads, writes)
+            if key in self._hulls:
+                low, high = np.minimum(low, self._hulls[key][0]), np.maximum(high, self._hulls[key][1])
+            self._hulls[key] = low, high
+
+    def _moves(self, row: Row, mods: tuple[str, ...], modifier: int, address: Reach) -> bool:
+        """Whether the instruction can reach LLB in the place of DDR, at this address."""
+        if modifier < 0 or "llb" not in row.modifiers[modifier].choices or address.step % ALIGNMENT_BYTES["llb"]:
+            return False
+        if row.kind != "compute" or mods[modifier] == "llb":
+            return False
+        others = [_memory(row, mods, tensor.memory) for tensor in row.tensors]
+        near = {memory for at, memory in others if at != modifier and memory in ("l1", "ub", "l0c")}
+        reads = any(_memory(row, mods, t.memory)[0] == modifier and "r" in t.role for t in row.tensors)
+        writes = any(_memory(row, mods, t.memory)[0] == modifier and "w" in t.role for t in row.tensors)
+        paths = [f"llb_{memory}" for memory in near if reads and not writes]
+        paths += [f"{memory}_llb" for memory in near if writes]
+        return bool(paths) and all(path in self.chip.path for path in paths)
+
+
+def _memory(row: Row, mods: tuple[str, ...], reference: str) -> tuple[int, str]:
+    """(the modifier that names a tensor's memory, or -1; the memory)"""
+    if not reference.startswith("@"):
+        return -1, reference
+    at = next(i for i, modifier in enumerate(row.modifiers) if modifier.name == reference[1:])
+    return at, mods[at]

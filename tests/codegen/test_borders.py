@@ -1,0 +1,72 @@
+"""Cores wait for each other where one needs what another did, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.codegen.borders import Borders, Order, Reach
+from compiler.target import load_chip
+
+TW1 = load_chip("tw1")
+CORES = np.arange(TW1.cores)
+
+
+def reach(
+    queue: str, *, at: int = 0, shift: int = 0, writes: bool = False, gated: bool = True, memory: str = "ddr"
+) -> Reach:
+    """64 bytes of each core behind ``at``; ``shift`` cores further along."""
+    low = at + ((CORES + shift) % TW1.cores) * 64
+    return Reach(memory, queue, writes, low, low + 64, gated)
+
+
+def orders(*kernels: list[Reach], gates: bool = True) -> list[Order]:
+    borders = Borders(TW1, gates=gates)
+    return [borders.next(kernel).order for kernel in kernels]
+
+
+def test_what_stays_on_a_core_needs_no_order() -> None:
+    chain = [[reach("mte3", at=n, writes=True), reach("mte2", at=n - 4096)] for n in range(0, 5 * 4096, 4096)]
+    assert orders(*chain) == [Order.NONE] * 5
+
+
+def test_what_crosses_cores_is_awaited_at_the_gate_once() -> None:
+    made, read = reach("mte3", writes=True), reach("mte2", shift=1)
+    assert orders([made], [read], [read]) == [Order.NONE, Order.GATE, Order.NONE]
+
+
+def test_what_is_loaded_in_front_of_the_gate_is_awaited_before_the_kernel() -> None:
+    assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1, gated=False)])[1] is Order.GATE_AHEAD
+
+
+def test_what_other_queues_need_takes_a_barrier() -> None:
+    """Only the queue that loads waits at a gate: a store over what others still read would not."""
+    assert orders([reach("mte2", shift=1)], [reach("mte3", writes=True)])[1] is Order.BARRIER
+
+
+def test_other_queues_know_one_kernel_later_what_was_known_at_the_gate() -> None:
+    read, made = reach("mte2", shift=1), reach("mte3", at=4096, writes=True)
+    gate = [reach("mte2", at=4096, shift=1)]
+    assert orders([read, made], gate, [reach("mte3", writes=True)]) == [Order.NONE, Order.GATE, Order.NONE]
+
+
+def test_another_memory_is_another_place() -> None:
+    assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1, memory="llb")]) == [Order.NONE, Order.NONE]
+
+
+def test_only_cores_that_did_something_tell_the_others() -> None:
+    made = reach("mte3", writes=True)
+    few = replace(made, low=made.low[:3], high=made.high[:3])
+    borders = Borders(TW1)
+    borders.next([few])
+    assert borders.next([reach("mte2", shift=1)]).setters == 3
+
+
+def test_without_gates_there_are_barriers() -> None:
+    assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1)], gates=False)[1] is Order.BARRIER
+
+
+def test_what_is_kept_in_mind_is_bounded() -> None:
+    found = orders(*([reach("mte3", at=n * 4096, writes=True)] for n in range(1000)))
+    assert 1 <= found.count(Order.BARRIER) <= 4
