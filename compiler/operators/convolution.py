@@ -38,22 +38,58 @@ def conv(
 def convolve(
     graph: Graph, x: Value, w: Value, b: Value | None, windows: Windows, group: int, pad_value: int = 0
 ) -> Any:
-    """The call of the operator that fits: one input channel per group is no product of matrices.
+    """The call of the operator, once its operands are what the cube wants.
 
-    The cube pads with zeros only, so other paddings are put around the input first.
+    The cube pads with zeros only, so other paddings are put around the input first. It works on a whole block of
+    channels: groups that have fewer, down to one channel in depthwise convolutions, share a block.
     """
-    attributes = {"strides": windows.strides, "dilations": windows.dilations, "group": group}
-    if group == shape_of(x)[1]:
-        return graph.call(
-            "tilewright::DepthwiseConvolution", x, w, b, pads=windows.pads, pad_value=pad_value, **attributes
-        )
-    pads = windows.pads
+    pads, outputs, channels = windows.pads, shape_of(w)[0], shape_of(w)[1]
     if pad_value and any(pads):
         around = (0, 0, *windows.begins, 0, 0, *windows.ends)
         value = np.array([pad_value], dtype_of(x))
         x, pads = graph.call("Pad", x, np.array(around, np.int64), value), (0,) * len(pads)
-    packed = packed_weights(graph, w, group)
-    return graph.call("tilewright::Convolution", x, packed, b, kernel=windows.kernel, pads=pads, **attributes)
+    blocks = -(-group // max(1, channel_block(dtype_of(w)) // channels))
+    sharing = -(-group // blocks)
+    if sharing > 1:
+        w, group = block_diagonal(graph, w, group, sharing), blocks
+        b = b if b is None else _padded(graph, b, shape_of(w)[0])
+    return graph.call(
+        "tilewright::Convolution",
+        x,
+        packed_weights(graph, w, group),
+        b,
+        kernel=windows.kernel,
+        strides=windows.strides,
+        pads=pads,
+        dilations=windows.dilations,
+        channels=channels * sharing,
+        outputs=outputs,
+    )
+
+
+def block_diagonal(graph: Graph, w: Value, group: int, sharing: int) -> Value:
+    """Weights of groups of which ``sharing`` become one: zero where an output does not see a channel.
+
+    [group * outputs, channels, *kernel] -> [blocks * sharing * outputs, sharing * channels, *kernel]; the last block
+    may have fewer groups, and zeros behind them.
+    """
+    rows, channels, *kernel = shape_of(w)
+    blocks, outputs = -(-group // sharing), rows // group
+    w = _padded(graph, w, blocks * sharing * outputs)
+    apart = graph.call("Reshape", w, np.array([blocks, sharing, outputs, 1, channels, *kernel]))
+    own = np.eye(sharing, dtype=bool).reshape(1, sharing, 1, sharing, 1, *(1 for _ in kernel))
+    spread = graph.call("Where", own, apart, np.zeros(1, dtype_of(w)))
+    result: Value = graph.call("Reshape", spread, np.array([-1, sharing * channels, *kernel]))
+    return result
+
+
+def _padded(graph: Graph, value: Value, length: int) -> Value:
+    """With zeros behind the first axis."""
+    first, *rest = shape_of(value)
+    if first == length:
+        return value
+    result: Value = graph.call("Pad", value, np.array([0] * (len(rest) + 1) + [length - first] + [0] * len(rest)))
+    return result
 
 
 def packed_weights(graph: Graph, w: Value, group: int) -> Value:
@@ -94,9 +130,13 @@ def convolution(
     strides: tuple[int, ...],
     pads: tuple[int, ...],
     dilations: tuple[int, ...],
-    group: int = 1,
+    channels: int,
+    outputs: int,
 ) -> te.Tensor:
     """A product of the windows' matrix with packed weights. Integers give int32; sums are cast back to floats' type.
+
+    A group sees ``channels`` of x, the last one those that are left; of all groups' columns the first ``outputs`` are
+    the result.
 
     The stages: "windows" [n, group, do, ho, wo, kd, c1, kh, kw, c0], the product "convolution" [n, group, do, ho, wo,
     o], bias and cast in the same order of axes, and "channels_first".
@@ -104,10 +144,8 @@ def convolution(
     rank = len(kernel)
     windows = Windows.of(shape_of(x)[2:], kernel, strides, pads, dilations)
     sums = product_dtype(x=x, w=packed)
-    channels = shape_of(x)[1] // group
     missing = 3 - rank
-    outputs = (1,) * missing + windows.outputs
-    c1_extent, block, per_group = shape_of(packed)[2], shape_of(packed)[6], shape_of(packed)[5]
+    group, _, c1_extent, *_, per_group, block = shape_of(packed)
 
     def window(n: Any, g: Any, do: Any, ho: Any, wo: Any, kd: Any, c1: Any, kh: Any, kw: Any, c0: Any) -> Any:
         channel = c1 * block + c0
@@ -115,10 +153,12 @@ def convolution(
         conditions = windows.inside(positions)
         if channels % block:
             conditions.append(channel < channels)
+        if group * channels > shape_of(x)[1]:
+            conditions.append(g * channels + channel < shape_of(x)[1])
         value = x[(n, g * channels + channel, *positions)]
         return tirx.if_then_else(tirx.all(*conditions), value, zero(dtype_of(x))) if conditions else value
 
-    places = (shape_of(x)[0], group, *outputs)
+    places = (shape_of(x)[0], group, *(1,) * missing, *windows.outputs)
     kernel_3d = (1,) * missing + tuple(kernel)
     matrix = te.compute((*places, kernel_3d[0], c1_extent, *kernel_3d[1:], block), window, "windows")
     extents = {"kd": kernel_3d[0], "c1": c1_extent, "kh": kernel_3d[1], "kw": kernel_3d[2], "c0": block}
@@ -136,7 +176,7 @@ def convolution(
         g, own = (0, o) if group == 1 else (tirx.floordiv(o, per_group), tirx.floormod(o, per_group))
         return rounded[(n, g, *position, own)]
 
-    return te.compute((shape_of(x)[0], group * per_group, *windows.outputs), channel_first, "channels_first")
+    return te.compute((shape_of(x)[0], outputs, *windows.outputs), channel_first, "channels_first")
 
 
 def _biased_rows(products: te.Tensor, b: te.Tensor | None, dtype: str) -> te.Tensor:
@@ -150,36 +190,6 @@ def _biased_rows(products: te.Tensor, b: te.Tensor | None, dtype: str) -> te.Ten
     return te.compute(
         shape_of(products), lambda *i: (products[i] + b[i[1] * per_group + i[5]].astype(sums)).astype(dtype), "biased"
     )
-
-
-@operator("tilewright::DepthwiseConvolution", schedule="pooling")
-def depthwise_convolution(
-    x: te.Tensor,
-    w: te.Tensor,
-    b: te.Tensor | None = None,
-    *,
-    strides: tuple[int, ...],
-    pads: tuple[int, ...],
-    dilations: tuple[int, ...],
-    group: int,
-    pad_value: int = 0,
-) -> te.Tensor:
-    """One input channel per group: every output channel is a weighted window of one channel."""
-    windows = convolution_windows(x, w, strides, pads, dilations, "NOTSET", group)
-    sums = product_dtype(x=x, w=w)
-    channels_out = shape_of(w)[0]
-    multiplier = channels_out // group
-    offsets = windows.reduce_axes()
-
-    def weighted_window(n: Any, o: Any, *place: Any) -> Any:
-        channel = o if multiplier == 1 else tirx.floordiv(o, multiplier)
-        positions = windows.positions(place, offsets)
-        element = windows.padded(x, (n, channel), positions, tirx.const(pad_value, dtype_of(x)))
-        return te.sum(element.astype(sums) * w[(o, 0, *offsets)].astype(sums), axis=offsets)
-
-    shape = (shape_of(x)[0], channels_out, *windows.outputs)
-    products = te.compute(shape, weighted_window, "depthwise")
-    return _biased(products, b, dtype_of(x) if sums == "float32" else sums)
 
 
 def convolution_windows(
@@ -200,13 +210,3 @@ def convolution_windows(
     if x_shape[1] != w_shape[1] * group:
         raise refusals.wrong_shape(f"x must have {group} times the channels of w", x=x, w=w)
     return Windows.of(x_shape[2:], w_shape[2:], strides, pads, dilations, auto_pad)
-
-
-def _biased(products: te.Tensor, b: te.Tensor | None, dtype: str) -> te.Tensor:
-    """The bias of each channel added in the type of the sums, then cast to ``dtype``."""
-    if b is None:
-        return cast_stage(products, dtype)
-    if shape_of(b) != shape_of(products)[1:2]:
-        raise refusals.wrong_shape("the bias must have one element for each output channel", b=b, output=products)
-    sums = dtype_of(products)
-    return te.compute(shape_of(products), lambda *i: (products[i] + b[i[1]].astype(sums)).astype(dtype), "biased")

@@ -92,16 +92,24 @@ class Tile:
     trips: tuple[int, ...]  # of a core, along n, group, do, ho, wo, o
     cores: tuple[int, ...]  # along these
     places_last: bool  # which cores share a cluster: those of the same output channels, or those of the same rows
-    held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by
+    held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
+    # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
 
     @property
     def positions(self) -> int:
         return self.rows * self.columns
 
+    @property
+    def map_rows(self) -> int:
+        """Rows of the result whose map is loaded at once."""
+        return self.rows * self.stacked * (self.trips[HO] if "rows" in self.held else 1)
+
     def map_bytes(self, problem: Problem) -> int:
         whole = "map" in self.held
         blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else self.chunk
-        return blocks * prod(problem.box(self.rows * self.stacked, self.columns, kernel_rows)) * BLOCK_BYTES
+        height, width = problem.box(self.map_rows, self.columns, kernel_rows)
+        k0 = DTYPES[problem.dtype].fractal_k
+        return blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
 
     def weight_bytes(self, problem: Problem) -> int:
         if "weights" not in self.held:
@@ -112,7 +120,8 @@ class Tile:
         return problem.blocks * outputs * BLOCK_BYTES
 
     def map_loads(self) -> int:
-        return prod(self.trips[axis] for axis in (GROUP, *PLACES)) if "map" in self.held else prod(self.trips)
+        loads = prod(self.trips) // (self.trips[OUT] if "map" in self.held else 1)
+        return loads // (self.trips[HO] if "rows" in self.held else 1)
 
     def weight_loads(self) -> int:
         if "weights" not in self.held:
@@ -336,7 +345,7 @@ def _spread(
         )
         for trips, cores in _grids(tiles, chip.cores):
             orders = (False, True) if cores[OUT] > 1 and prod(cores) > cores[OUT] else (False,)
-            for held in _holdings(trips, stacked):
+            for held in _holdings(problem, trips, stacked):
                 tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, held)
                 chunk = _chunk(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2))
                 if chunk is not None:
@@ -351,16 +360,20 @@ def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
     return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 4, 8, 16) if size <= height)})
 
 
-def _holdings(trips: tuple[int, ...], stacked: int) -> list[frozenset[str]]:
+def _holdings(problem: Problem, trips: tuple[int, ...], stacked: int) -> list[frozenset[str]]:
     """What may stay in L1: an operand that several trips read; the map of a tile of several products always does."""
     places, outputs = prod(trips[axis] for axis in PLACES), trips[OUT]
+    overlap = (problem.kernel[0] - 1) * problem.windows.dilations[0] >= problem.windows.strides[0]
     found = []
-    for map_held, weights_held in product((False, True), repeat=2):
-        if map_held < (stacked > 1) or (map_held and outputs == 1 and stacked == 1):
+    for map_held, rows_held, weights_held in product((False, True), repeat=3):
+        if rows_held and not (map_held and overlap and trips[HO] > 1 and trips[WO] == 1):
+            continue
+        if map_held < (stacked > 1) or (map_held and outputs == 1 and stacked == 1 and not rows_held):
             continue
         if weights_held and places == 1 and stacked == 1:
             continue
-        found.append(frozenset(n for n, held in (("map", map_held), ("weights", weights_held)) if held))
+        names = (("map", map_held), ("rows", rows_held), ("weights", weights_held))
+        found.append(frozenset(name for name, held in names if held))
     return found
 
 
@@ -384,7 +397,7 @@ def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tu
 def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:
     """Channel blocks with all kernel rows whose steps MTE1's queue holds; where that is too much, less."""
     c1, kernel_rows = problem.extents[C1], problem.kernel[0]
-    if tile.held == {"map", "weights"}:
+    if tile.held >= {"map", "weights"}:
         return tile.chunk if tile.bytes_of(problem)["l1"] <= room else None
     steps_of_block = prod(e // s for e, s in zip(problem.kernel, tile.step[1:], strict=True))
     blocks = tile.step[0] * max(1, STEPS_AHEAD // steps_of_block)
@@ -431,10 +444,12 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     # From afar: what cores of a cluster share comes by way of LLB.
     maps, weights = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
     map_shared, weights_shared = maps < cores, weights < cores
-    height, width = problem.box(tile.rows * tile.stacked, tile.columns, problem.kernel[0])
+    height, width = problem.box(tile.map_rows, tile.columns, problem.kernel[0])
     whole_rows = width == problem.windows.axes.width
     run = (height * width if whole_rows else width) * dtype.itemsize
-    ragged = 1 + (run % chip.block_bytes > 0) * (100 / chip.transfer.ragged_nz_percent - 1)
+    # Runs of whole rows go on to the end of a block of 32 bytes where the map does.
+    is_ragged = run % chip.block_bytes > 0 and (not whole_rows or height == problem.map_shape[0])
+    ragged = 100 / chip.transfer.ragged_nz_percent if is_ragged else 1.0
     runs = problem.channels * extents[KD] * (1 if whole_rows else height)
     map_lines = tile.map_loads() * runs * _lines(run, problem.map_shape[1] * dtype.itemsize, line)
     if not map_shared:
@@ -534,7 +549,7 @@ def _rate(chip: Chip, name: str) -> int:
 def describe(problem: Problem, tile: Tile) -> str:
     extents = problem.extents
     image = f"{extents[N]}x{extents[GROUP] * extents[OUT]}x{extents[DO]}x{extents[HO]}x{extents[WO]}"
-    held = " and ".join(sorted(tile.held))
+    held = " and ".join(sorted(tile.held - {"rows"}))
     return (
         f"{image} in tiles of {tile.rows * tile.stacked}x{tile.columns} and {tile.outputs} channels, "
         + (f"{tile.stacked} products each, " if tile.stacked > 1 else "")
@@ -556,8 +571,8 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     axes = problem.windows.axes if whole_rows else replace(problem.windows.axes, width=0)
     windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
     once = tile.steps(problem) == 1
-    at_map = placed.trips[order.index(WO)] if "map" in tile.held else placed.chunk
-    near_map = at_map if once and "map" in tile.held and tile.stacked == 1 else placed.step
+    at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
+    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.stacked == 1 else placed.step
     sch.compute_at(matrix, near_map, preserve_unit_loops=True)
     cube.mark(sch, matrix, near_map, str(windows))
     if sch.get(matrix).reads:

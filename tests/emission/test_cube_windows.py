@@ -32,10 +32,21 @@ def test_the_marks_read_back_what_they_say() -> None:
 
 
 def test_whole_rows_of_an_image_to_l1_are_one_run() -> None:
-    far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 6, 39)
+    far, near = buffer("global", "float16", 1, 20, 30, 48, name="far"), buffer("shared.l1", "float16", 1, 20, 6, 47)
     body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, h + 2, w))  # noqa: E731
-    assert emitted(nest([20, 6, 39], near, body, map_mark(Axes(1, 2, 3, 40)))) == (
-        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 2, 0], 1200, 0, 1, 20, 1, 240, 3840"
+    assert emitted(nest([20, 6, 47], near, body, map_mark(Axes(1, 2, 3, 48)))) == (
+        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 2, 0], 1440, 0, 1, 20, 1, 288, 4608"
+    )
+
+
+def test_a_run_goes_on_to_the_end_of_a_block_where_the_map_does() -> None:
+    surroundings = Surroundings()
+    t = outer("t", 10, surroundings)
+    far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 3, 40)
+    body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, t * 3 + h, w))  # noqa: E731
+    statement = nest([20, 3, 40], near, body, map_mark(Axes(1, 2, 3, 40)))
+    assert emitted(statement, surroundings=surroundings) == (
+        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, t * 3, 0], 1200, 0, 1, 20, 1, T.min(128, 1200 - t * 120), 2304"
     )
 
 

@@ -98,7 +98,7 @@ def check(
         arrays["bias"] = random(rng, dtype, case["w"][0])
 
     def define(*tensors: Any) -> Any:
-        result = convolution(*tensors, kernel=case["w"][2:], group=group, **attributes)
+        result = convolution(*tensors, kernel=case["w"][2:], channels=case["w"][1], outputs=case["w"][0], **attributes)
         if not relu:
             return result
         return te.compute(result.shape, lambda *i: tirx.max(result[i], tirx.const(0, str(result.dtype))), "relu")

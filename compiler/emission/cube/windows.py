@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -36,7 +37,7 @@ from compiler.emission.cube.places import (
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES, DTYPES
-from compiler.isa.layout import FRACTAL
+from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.target import Chip
 
 # Axes of the windows' matrix, from the end.
@@ -69,9 +70,11 @@ class Axes:
         return self.width or shape[self.column]
 
     def c1_stride(self, shape: Sequence[int], dtype: str) -> int:
-        """Elements between channel blocks in L1: as many as a block takes at most."""
+        """Elements between channel blocks in L1: as many as a block takes at most, wherever its run begins and ends."""
+        k0 = DTYPES[dtype].fractal_k
         rows = 1 if self.row is None else shape[self.row]
-        return rows * self.pitch(shape) * DTYPES[dtype].fractal_k
+        columns = rows * self.pitch(shape)
+        return (ceil_to(columns, k0) + k0 if self.width % k0 else columns) * k0
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,8 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     rows = loops[1]
     one_by_one = None if axes.width else rows
     if axes.width and (rows is None or strides[1] == axes.width):
-        strides, sizes = [strides[0], 0, 1], [extent(loops[0]), 1, product_of([extent(rows), axes.width])]
-        most = [bound(loops[0]), 1, bound(rows) * axes.width]
+        strides, sizes = [strides[0], 0, 1], [extent(loops[0]), 1, _run(source, loops[0], rows, axes.width)]
+        most = [bound(loops[0]), 1, ceil_to(bound(rows) * axes.width, DTYPES[source.dtype].fractal_k)]
     else:
         sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
         most = [bound(loop) for loop in loops]
@@ -163,12 +166,26 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
         offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
         zeros = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
-        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides, *sizes]
-        load = instruction("ldc1", mods, [*slots, stride])
+        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides]
+        load = instruction("ldc1", mods, [*slots, *(_simple(nest, number(size)) for size in sizes), stride])
         kept = [loop for loop in nest.loops if loop is not one_by_one]
         return guarded(kept, load if one_by_one is None else around([one_by_one], load))
 
     yield Candidate("ldc1." + ".".join(mods), price, 1, build, kind="copy")
+
+
+def _run(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Any:
+    """Elements of whole rows, and those behind them that fill the last block of 32 bytes, as far as there are any.
+
+    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well.
+    """
+    wanted = product_of([extent(rows), width])
+    if width % DTYPES[source.dtype].fractal_k == 0:
+        return wanted
+    apart = 0 if channels is None else source.coefficient(channels) or 0
+    first = source.surroundings.simplify(number(source.base))
+    left = prod(source.shape) - first - (extent(channels) - 1) * apart
+    return tirx.min(number(rounded_up(wanted, DTYPES[source.dtype].fractal_k)), left)
 
 
 def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
