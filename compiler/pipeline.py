@@ -39,6 +39,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.lower_blocks import LowerBlocks
     from passes.tir.merge_core_axes import MergeCoreAxes
     from passes.tir.pre_process import PreProcess
+    from passes.tir.share_loads import ShareLoads
     from passes.tir.shift_addresses import ShiftAddresses
     from passes.tir.shrink_buffers import ShrinkBuffers
     from passes.tir.size_cube_buffers import SizeCubeBuffers
@@ -62,6 +63,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
+        ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which

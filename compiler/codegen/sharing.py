@@ -1,0 +1,186 @@
+"""Who loads the same bytes of DDR, and how these lie in LLB once they are there.
+
+Pieces lie in LLB one after another, one for each turn of the loops that a load follows, for each group of cores that
+loads the same. A piece holds what the load reads, its rows at the start of lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from compiler.codegen.far_loads import FarLoad
+from compiler.target import Chip
+from compiler.tir.evaluate import Values
+
+LONGEST = 65535  # the greatest extent of an instruction
+DEEPEST = 3  # the most axes of one
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cores of one cluster that load the same bytes in the same turns: ``first``, ``first + step``, ..."""
+
+    first: int
+    step: int
+    count: int
+    region: int  # which part of the pieces in LLB is theirs
+
+    @property
+    def cores(self) -> range:
+        return range(self.first, self.first + self.step * self.count, self.step)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a piece: axes of the source that follow each other without a gap are one."""
+
+    extent: Any  # an expression, or a number
+    most: int
+    far_stride: int  # elements between neighbours in DDR
+    stride: int  # and in LLB
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a piece lies in LLB, and along which axis cores share in bringing it, in units of so many elements."""
+
+    axes: tuple[Axis, ...]  # outermost first, the last one contiguous
+    strides: tuple[int, ...]  # elements between neighbours of each axis of the source
+    elements: int  # of a piece
+    split: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A load that groups of cores have in common."""
+
+    load: FarLoad
+    layout: Layout
+    groups: tuple[Group, ...]
+
+    @property
+    def pieces(self) -> int:
+        return prod(trips for trips, follows in zip(self.load.grid.trips, self.load.followed, strict=True) if follows)
+
+    @property
+    def region_bytes(self) -> int:
+        return self.pieces * self.layout.elements * self.load.itemsize
+
+    @property
+    def size_bytes(self) -> int:
+        """In the LLB of a cluster."""
+        return self.region_bytes * (1 + max(group.region for group in self.groups))
+
+    @cached_property
+    def staged_bytes(self) -> Values:
+        """What each core brings to LLB."""
+        once = self.load.first_turns(self.load.moved_bytes).sum(axis=1)
+        brought = np.zeros(len(once))
+        for group in self.groups:
+            brought[list(group.cores)] = once[group.first] / group.count
+        return brought
+
+    @cached_property
+    def loaded_bytes(self) -> Values:
+        """What each core loads, from wherever it is."""
+        return self.load.moved_bytes.reshape(self.load.grid.runs.shape[0], -1).sum(axis=1)
+
+    @property
+    def saved_bytes(self) -> float:
+        return float(self.loaded_bytes.sum() - self.staged_bytes.sum())
+
+
+def sharing(load: FarLoad, chip: Chip) -> Sharing | None:
+    """None where no two cores of a cluster load the same, or it does not lie in LLB as it is."""
+    if not load.starts_first:
+        load = load.in_all_turns()
+    groups, layout = tuple(_groups(load, chip)), _layout(load, chip)
+    if layout is None or all(group.count == 1 for group in groups):
+        return None
+    covered = sum(group.count for group in groups)
+    if covered != int(load.grid.runs.reshape(load.grid.runs.shape[0], -1).any(axis=1).sum()):
+        return None
+    return Sharing(load, layout, groups)
+
+
+def _groups(load: FarLoad, chip: Chip) -> Iterator[Group]:
+    """In order of their first cores; those whose cores are not evenly spaced are left out."""
+    runs = load.first_turns(load.grid.runs)
+    place = np.stack([load.first_turns(each) for each in (load.offsets, *load.extents)])
+    place = np.where(runs, place, -1)
+    same: dict[tuple[int, bytes], list[int]] = {}
+    for core in range(runs.shape[0]):
+        if runs[core].any():
+            same.setdefault((chip.cluster_of(core), place[:, core].tobytes()), []).append(core)
+    regions: dict[int, int] = {}
+    for (cluster, _), cores in same.items():
+        step = cores[1] - cores[0] if len(cores) > 1 else 1
+        if all(b - a == step for a, b in pairwise(cores)):
+            yield Group(cores[0], step, len(cores), regions.setdefault(cluster, 0))
+            regions[cluster] += 1
+
+
+# ---- layout ------------------------------------------------------------------------------------------------------
+
+
+def _layout(load: FarLoad, chip: Chip) -> Layout | None:
+    """None where rows overlap, are not contiguous, or lie at distances that change."""
+    runs = load.grid.runs
+    if not runs.any():
+        return None
+    most, least = ([int(f(each[runs])) for each in load.extents] for f in (np.max, np.min))
+    far = [each[runs] for each in load.strides]
+    if any((each != each[0]).any() for each in far) or min(least) < 1:
+        return None
+    strides = [int(each[0]) for each in far]
+    order = sorted((at for at in range(len(most)) if most[at] > 1 and strides[at]), key=lambda at: strides[at])
+    if order and strides[order[0]] != 1:
+        return None
+    line = chip.transfer.ddr_line_bytes // load.itemsize
+    merged: list[_Merged] = []
+    for at in order:
+        inner = merged[-1] if merged else None
+        if inner is not None and strides[at] < inner.far_stride * inner.most:
+            return None
+        if inner is not None and inner.continues(strides[at], most[at]):
+            inner.extent, inner.most = load.source.shape[at] * inner.most, most[at] * inner.most
+            inner.fixed = most[at] == least[at]
+            inner.members.append(at)
+        else:
+            merged.append(_Merged(load.source.shape[at], most[at], most[at] == least[at], strides[at], [at]))
+    merged = merged or [_Merged(1, 1, True, 1, [])]
+    if len(merged) > DEEPEST or merged[0].most > LONGEST * 8:
+        return None
+    elements, found = 1, list[Axis]()
+    own = [stride if most[at] == 1 or not stride else 0 for at, stride in enumerate(strides)]
+    for axis in merged:
+        found.append(Axis(axis.extent, axis.most, axis.far_stride, elements))
+        for at in axis.members:
+            own[at] = strides[at] // axis.far_stride * elements
+        elements = -(-elements * axis.most // line) * line
+    axes = tuple(reversed(found))
+    units = [axis.most if axis.far_stride > 1 else axis.most // line for axis in axes]
+    split = units.index(max(units))
+    unit = 1 if axes[split].far_stride > 1 else line
+    return Layout(axes, tuple(own), elements, split, unit)
+
+
+@dataclass
+class _Merged:
+    extent: Any
+    most: int
+    fixed: bool  # whether the extent is always the same
+    far_stride: int
+    members: list[int]
+
+    def continues(self, stride: int, count: int) -> bool:
+        """Whether an axis of this stride goes on where this one ends."""
+        return self.fixed and stride == self.far_stride * self.most and count * self.most <= LONGEST

@@ -1,0 +1,224 @@
+"""The statements by which cores bring what they share to LLB, tell each other, and load it from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tvm import ir, sym, tirx
+
+from compiler.codegen.far_loads import operands
+from compiler.codegen.instruction_form import Address
+from compiler.codegen.sharing import Sharing
+from compiler.emission.calls import address, instruction, sequence, temporary
+from compiler.isa.dtypes import Queue
+from compiler.target import Chip
+from compiler.tir.evaluate import expression_of
+from compiler.tir.rewriter import substitute
+
+SCOPE = "shared.llb"
+QUEUE = Queue.MTE2.name.lower()
+
+
+@dataclass
+class Staging:
+    """One load that is shared: what stands before all loops, and what stands in the place of the load.
+
+    Pieces are brought ``ahead`` turns before they are loaded; flag ``flag`` between two cores says that one of them
+    has brought its share of the next piece.
+    """
+
+    sharing: Sharing
+    core: Any
+    chip: Chip
+    flag: int
+    ahead: int
+    buffer: Any = field(init=False)
+    _analyzer: Any = field(default_factory=sym.Analyzer)
+    _bound: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        load = self.sharing.load
+        cores = load.grid.runs.shape[0]
+        self._analyzer.bind(self.core, ir.Range.from_min_extent(0, cores))
+        for loop, trips in zip(load.site.loops, load.grid.trips, strict=True):
+            self._analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, max(1, trips)))
+        name = f"{load.address.buffer.name}_llb"
+        dtype = str(load.address.buffer.ty.dtype)
+        self.buffer = temporary(name, (self.sharing.size_bytes // load.itemsize,), dtype, SCOPE)
+        groups = {core: group for group in self.sharing.groups for core in group.cores}
+        own = [groups.get(core, self.sharing.groups[0]) for core in range(cores)]
+        self._first = self._by_core("first", [group.first for group in own])
+        self._step = self._by_core("step", [group.step for group in own])
+        self._count = self._by_core("count", [group.count for group in own])
+        self._region = self._by_core("region", [group.region for group in own])
+        self._rank = self._by_core("rank", [(core - group.first) // group.step for core, group in enumerate(own)])
+
+    def _by_core(self, name: str, values: list[int]) -> Any:
+        """What is a number for each core; one that no formula gives is worked out once."""
+        expression = expression_of(values, self.core, self.chip.cores_per_cluster)
+        if not isinstance(expression, tirx.Select):
+            return expression
+        variable = tirx.Var(f"{self.buffer.name}_{name}", "int32")
+        self._analyzer.bind(variable, ir.Range.from_min_extent(min(values), max(values) - min(values) + 1))
+        self._bound.append(tirx.Bind(variable, expression))
+        return variable
+
+    def _simple(self, expression: Any) -> Any:
+        return expression if isinstance(expression, int) else self._analyzer.simplify(expression)
+
+    # ---- the statements
+
+    @property
+    def before(self) -> list[Any]:
+        """The buffer, and the first pieces."""
+        first = [self._stage(tirx.IntImm("int32", turn)) for turn in range(min(self.ahead, self.sharing.pieces))]
+        return [tirx.AllocBuffer(self.buffer), *self._bound, *first]
+
+    @property
+    def instead(self) -> Any:
+        """The load from LLB, behind the staging of a later piece and the wait for this one."""
+        turn = self._turn()
+        arrival: list[Any] = []
+        if self.sharing.pieces > self.ahead:
+            later = turn + self.ahead
+            within = self._simple(later < self.sharing.pieces)
+            arrival.append(tirx.IfThenElse(within, self._stage(later), None))
+        arrival.append(self._with_all("cross_wait"))
+        again = self._loaded_before()
+        waits = sequence(arrival)
+        return sequence([waits if again is None else tirx.IfThenElse(again, waits, None), self._load(turn)])
+
+    def _with_all(self, mnemonic: str) -> Any:
+        """A flag to or from every core of the group, itself included."""
+        other = tirx.Var("other", "int32")
+        core = self._simple(self._first + other * self._step)
+        call = instruction(mnemonic, (QUEUE,), (core, self.flag))
+        return tirx.For(other, tirx.IntImm("int32", 0), self._count, tirx.ForKind.SERIAL, call)
+
+    def _stage(self, turn: Any) -> Any:
+        """This core's share of a piece, and the word of it to all cores of the group."""
+        load = self.sharing.load
+        values = self._variables(turn)
+        axes = list(self.sharing.layout.axes)
+        split, unit = self.sharing.layout.split, self.sharing.layout.unit
+        low, extent = self._share(substitute_in(axes[split].extent, values), unit)
+        shape = [substitute_in(axis.extent, values) for axis in axes]
+        shape[split] = extent
+        indices = [self._simple(substitute_in(load.site.full(index), values)) for index in load.address.indices]
+        source = address(load.address.buffer, indices)
+        offset = low * (axes[split].far_stride * load.itemsize)
+        if load.address.byte_offset is not None:
+            offset = offset + substitute_in(load.site.full(load.address.byte_offset), values)
+        source = tirx.call_extern("handle", "tw.at", source, self._simple(offset))
+        target = address(self.buffer, [self._simple(self._piece(turn) + low * axes[split].stride)])
+        near, far = [axis.stride for axis in axes], [axis.far_stride for axis in axes]
+        slots = [target, *near, source, *far, *map(self._simple, shape)]
+        brought = instruction("ld", ("ddr", "llb", load.source.dtype.name, f"{len(axes)}d"), slots)
+        if self._may_be_empty():
+            brought = tirx.IfThenElse(extent > 0, brought, None)
+        both = sequence([brought, self._with_all("cross_set")])
+        return self._where_it_runs(both, values)
+
+    def _share(self, extent: Any, unit: int) -> tuple[Any, Any]:
+        """(first, how many) elements of an axis that this core brings."""
+        units = extent if unit == 1 else (extent + (unit - 1)) // unit
+        low = self._rank * units // self._count * unit
+        high = (self._rank + 1) * units // self._count * unit
+        return low, (high if unit == 1 else tirx.min(high, extent)) - low
+
+    def _may_be_empty(self) -> bool:
+        """Whether some core's share of some piece is nothing."""
+        load, layout = self.sharing.load, self.sharing.layout
+        extent = layout.axes[layout.split].extent
+        fewest = int(load.grid.values(extent)[load.grid.runs].min())
+        return -(-fewest // layout.unit) < max(group.count for group in self.sharing.groups)
+
+    def _where_it_runs(self, statement: Any, values: dict[Any, Any]) -> Any:
+        """Under the conditions of the load, where these do not always hold."""
+        load = self.sharing.load
+        if load.first_turns(load.grid.runs).all():
+            return statement
+        conditions = [substitute(load.site.full(condition), values) for condition in load.site.conditions]
+        for loop in load.site.loops:
+            if not isinstance(loop.extent, tirx.IntImm):
+                conditions.append(substitute(loop.loop_var - loop.min < load.site.full(loop.extent), values))
+        for condition in reversed(conditions):
+            statement = tirx.IfThenElse(condition, statement, None)
+        return statement
+
+    def _load(self, turn: Any) -> Any:
+        load, call = self.sharing.load, self.sharing.load.site.call
+        mods = [
+            "llb" if each.name == "source" else mod for each, mod in zip(call.row.modifiers, call.mods, strict=True)
+        ]
+        (tensor, _), *_ = [pair for pair in operands(call) if "r" in pair[0].role]
+        strides = dict(
+            zip(_stride_slots(tensor.name, len(load.source.shape)), self.sharing.layout.strides * 2, strict=True)
+        )
+        original = load.site.statement.value.args[1:]
+        slots = []
+        for slot, value, read in zip(call.slots, original, call.operands, strict=True):
+            if isinstance(read, Address) and slot.name == tensor.name:
+                slots.append(address(self.buffer, [self._simple(self._piece(turn))]))
+            else:
+                slots.append(strides.get(slot.name, value))
+        return instruction(call.row.mnemonic, mods, slots)
+
+    # ---- turns
+
+    def _followed(self) -> list[tuple[Any, int]]:
+        load = self.sharing.load
+        turns = zip(load.site.loops, load.grid.trips, load.followed, strict=True)
+        return [(loop, trips) for loop, trips, follows in turns if follows]
+
+    def _turn(self) -> Any:
+        """Which piece the load is about to use."""
+        turn: Any = tirx.IntImm("int32", 0)
+        for loop, trips in self._followed():
+            turn = turn * trips + _steps(loop)
+        return turn
+
+    def _variables(self, turn: Any) -> dict[Any, Any]:
+        """The loops' variables in a turn; those that the load does not follow at their start."""
+        followed = self._followed()
+        values = {loop.loop_var: loop.min for loop in self.sharing.load.site.loops}
+        for at, (loop, trips) in enumerate(followed):
+            inner = prod(count for _, count in followed[at + 1 :])
+            steps = turn if inner == 1 else turn // inner
+            if at:
+                steps = steps % trips
+            step = 1 if loop.step is None else int(loop.step)
+            values[loop.loop_var] = loop.min + steps * step
+        return values
+
+    def _loaded_before(self) -> Any | None:
+        """A condition that does not hold where the bytes are loaded again; None where they never are."""
+        load = self.sharing.load
+        condition = None
+        for loop, trips, follows in zip(load.site.loops, load.grid.trips, load.followed, strict=True):
+            if not follows and trips > 1:
+                begins = loop.loop_var <= loop.min
+                condition = begins if condition is None else tirx.And(condition, begins)
+        return condition
+
+    def _piece(self, turn: Any) -> Any:
+        """Where a piece begins in the buffer."""
+        elements = self.sharing.layout.elements
+        return self._region * (self.sharing.pieces * elements) + turn * elements
+
+
+def substitute_in(expression: Any, values: dict[Any, Any]) -> Any:
+    return expression if isinstance(expression, int) else substitute(expression, values)
+
+
+def _steps(loop: Any) -> Any:
+    position = loop.loop_var - loop.min
+    step = 1 if loop.step is None else int(loop.step)
+    return position if step == 1 else position // step
+
+
+def _stride_slots(name: str, rank: int) -> list[str]:
+    """The slots that say how far the elements of each axis are apart, by either way of naming them."""
+    return [f"{name}.s{axis}" for axis in reversed(range(rank))] + [f"{name}_stride", *[""] * (rank - 1)]

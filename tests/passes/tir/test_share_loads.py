@@ -1,0 +1,232 @@
+"""A cluster reads what its cores have in common once; results stay, and no timing can break the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te
+from tvm.script import tirx as T
+
+from compiler import pipeline
+from compiler.codegen import generate
+from compiler.codegen.link import GraphBuffer, PlacedKernel, link
+from compiler.operators.matmul import matmul
+from compiler.sim.simulator import Run, simulate
+from compiler.sim.statistics import statistics
+from compiler.target import load_chip
+from compiler.tiling import matmul as template
+from passes.tir.share_loads import ShareLoads
+from tests.codegen.kernels import linked, run
+from tests.passes.tir.rewriting import keeps
+
+ALWAYS = ShareLoads(always=True)
+
+
+@T.prim_func(s_tir=True, private=True)
+def chunks(a: T.Buffer((4, 16, 64), "float32"), o: T.Buffer((2, 4, 1024), "float32")) -> None:
+    """Both cores load all of a."""
+    bx = T.launch_thread("blockIdx.x", 2)
+    for i in range(4):
+        x = T.alloc_buffer((1024,), scope="local.ub")
+        T.call_extern(
+            "void", "tw.ld.ddr.ub.fp32.2d", T.address_of(x[0]), 64, 1, T.address_of(a[i, 0, 0]), 64, 1, 16, 64
+        )
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, i, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+@T.prim_func(s_tir=True, private=True)
+def shared_chunks(a: T.Buffer((4, 16, 64), "float32"), o: T.Buffer((2, 4, 1024), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    a_llb = T.alloc_buffer((4096,), scope="shared.llb")
+    T.call_extern(
+        "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[bx * 512]), 1,
+        T.call_extern(T.handle().ty, "tw.at", T.address_of(a[0, 0, 0]), bx * 2048), 1, 512,
+    )  # fmt: skip
+    for other in range(2):
+        T.call_extern("void", "tw.cross_set.mte2", other, 0)
+    for i in range(4):
+        x = T.alloc_buffer((1024,), scope="local.ub")
+        if i < 3:
+            T.call_extern(
+                "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[i * 1024 + bx * 512 + 1024]), 1,
+                T.call_extern(T.handle().ty, "tw.at", T.address_of(a[i + 1, 0, 0]), bx * 2048), 1, 512,
+            )  # fmt: skip
+            for other in range(2):
+                T.call_extern("void", "tw.cross_set.mte2", other, 0)
+        for other in range(2):
+            T.call_extern("void", "tw.cross_wait.mte2", other, 0)
+        T.call_extern(
+            "void", "tw.ld.llb.ub.fp32.2d", T.address_of(x[0]), 64, 1, T.address_of(a_llb[i * 1024]), 64, 1, 16, 64
+        )
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, i, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+def test_cores_bring_halves_of_what_both_load() -> None:
+    result = ShareLoads().run(chunks, load_chip("tiny"))
+    assert result.script() == shared_chunks.script()
+    keeps(ALWAYS, result)
+
+
+@T.prim_func(s_tir=True, private=True)
+def own_rows(a: T.Buffer((2, 1024), "float32"), o: T.Buffer((2, 1024), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[bx, 0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+@T.prim_func(s_tir=True, private=True)
+def written_rows(a: T.Buffer((2, 1024), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0, 0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(a[1, bx * 512]), 1, T.address_of(x[0]), 1, 512)
+
+
+@T.prim_func(s_tir=True, private=True)
+def rows_by_data(
+    a: T.Buffer((8, 1024), "float32"), n: T.Buffer((1,), "int32"), o: T.Buffer((2, 1024), "float32")
+) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[n[0], 0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+@T.prim_func(s_tir=True, private=True)
+def one_core(a: T.Buffer((1024,), "float32"), o: T.Buffer((1024,), "float32")) -> None:
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+@pytest.mark.parametrize("kernel", [own_rows, written_rows, rows_by_data, one_core])
+def test_what_is_not_known_to_be_the_same_stays(kernel: Any) -> None:
+    keeps(ALWAYS, kernel)
+
+
+@T.prim_func(s_tir=True, private=True)
+def few_bytes(a: T.Buffer((16,), "float32"), o: T.Buffer((2, 16), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((16,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0]), 1, 16)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, 0]), 1, T.address_of(x[0]), 1, 16)
+
+
+def test_a_few_bytes_are_loaded_sooner_than_shared() -> None:
+    keeps(ShareLoads(), few_bytes)
+    assert "llb" in ALWAYS.run(few_bytes, load_chip("tiny")).script()
+
+
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+def mapped(cores: int, part: Callable[[Any], Any], used: Callable[[Any, Any], Any] = lambda bx, i: 1 > 0) -> Any:
+    """Each core copies part after part: three times over the 5 rows of ``part(core)``, where ``used``."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((40, 5, 192), "float32"), o: T.Buffer((cores, 3, 5, 192), "float32")) -> None:
+        bx = T.launch_thread("blockIdx.x", cores)
+        for again in range(3):
+            for i in range(5):
+                x = T.alloc_buffer((192,), scope="local.ub")
+                if used(bx, i):
+                    T.call_extern(
+                        "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1,
+                        T.address_of(a[part(bx), i, 0]), 1, T.min(192, 500 - i * 100),
+                    )  # fmt: skip
+                    T.call_extern(
+                        "void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, again, i, 0]), 1,
+                        T.address_of(x[0]), 1, T.min(192, 500 - i * 100),
+                    )  # fmt: skip
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("chip_name", "cores", "part"),
+    [
+        ("tiny", 2, lambda bx: 0),
+        ("tw2", 20, lambda bx: bx // 4),
+        ("tw2", 20, lambda bx: bx % 5),
+        ("tw2", 19, lambda bx: bx % 4),
+        ("tw1", 32, lambda bx: bx // 8),
+        ("tw1", 32, lambda bx: bx // 16 * 4 + bx % 4),
+        ("tw1", 15, lambda bx: bx // 3),
+        ("tw1", 15, lambda bx: bx % 3),
+        ("tw1", 29, lambda bx: (bx + 1) // 2),
+    ],
+)  # fmt: skip
+def test_any_map_of_cores_to_parts(chip_name: str, cores: int, part: Callable[[Any], Any]) -> None:
+    chip = load_chip(chip_name)
+    before = mapped(cores, part)
+    after = ALWAYS.run(before, chip)
+    assert "shared.llb" in after.script()
+    values = np.random.default_rng(1).random((40, 5, 192), np.float32)
+    program = linked([(after, ("a", "o"))], chip, {"a": "input", "o": "output"})
+    for seed in range(3):
+        output = run(program, chip, {"a": values}, seed).outputs["o"]
+        for core in range(cores):
+            for i in range(5):
+                count = min(192, 500 - i * 100)
+                np.testing.assert_array_equal(
+                    output[core, :, i, :count], np.tile(values[part(core), i, :count], (3, 1))
+                )
+
+
+def test_turns_that_a_group_leaves_out() -> None:
+    chip = load_chip("tw1")
+    after = ALWAYS.run(mapped(32, lambda bx: bx // 4, lambda bx, i: i + bx // 4 < 6), chip)
+    assert "shared.llb" in after.script()
+    values = np.random.default_rng(1).random((40, 5, 192), np.float32)
+    program = linked([(after, ("a", "o"))], chip, {"a": "input", "o": "output"})
+    for seed in range(3):
+        output = run(program, chip, {"a": values}, seed).outputs["o"]
+        np.testing.assert_array_equal(output[20, :, 0], np.tile(values[5, 0], (3, 1)))
+
+
+def test_kernels_may_follow_each_other() -> None:
+    chip = load_chip("tw2")
+    after = ALWAYS.run(mapped(20, lambda bx: bx // 4), chip)
+    outputs = [f"o{n}" for n in range(4)]
+    program = linked(
+        [(after, ("a", name)) for name in outputs], chip, {"a": "input"} | dict.fromkeys(outputs, "output")
+    )
+    values = np.random.default_rng(1).random((40, 5, 192), np.float32)
+    for seed in range(3):
+        run(program, chip, {"a": values}, seed)
+
+
+def simulated(chip_name: str, shape: tuple[int, int, int], without: frozenset[str]) -> tuple[Run, np.ndarray]:
+    chip, (m, k, n) = load_chip(chip_name), shape
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(each).astype("float16") for each in ((m, k), (k, n))]
+    a, b = (te.placeholder(array.shape, "float16", name) for array, name in zip(arrays, "ab", strict=True))
+    tiled = template.schedule(te.create_prim_func([a, b, matmul(a, b)]), chip, 0)
+    lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, pipeline.Observer(without=without))
+    code = generate(lowered, chip)
+    parameters = [p for p in code.parameters if not p.scratch]
+    names = tuple(p.name for p in parameters)
+    roles = ("input", "input", "output")
+    buffers = [
+        GraphBuffer(p.name, p.dtype, p.shape, p.size_bytes, role) for p, role in zip(parameters, roles, strict=True)
+    ]
+    program = link([PlacedKernel("kernel", code, names)], chip, buffers).program
+    result = simulate(program, chip, dict(zip(names, arrays, strict=False)), hazards=True)
+    assert not result.hazards, result.hazards[0].render()
+    return result, result.outputs[names[-1]]
+
+
+@pytest.mark.parametrize("chip_name", ["tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("shape", [(512, 512, 512), (500, 389, 301)])
+def test_products_read_less(chip_name: str, shape: tuple[int, int, int]) -> None:
+    if chip_name == "tiny":
+        shape = (shape[0] // 8, shape[1] // 8, shape[2] // 8)
+    shared, result = simulated(chip_name, shape, frozenset())
+    alone, expected = simulated(chip_name, shape, frozenset({"share-loads"}))
+    np.testing.assert_array_equal(result, expected)
+    assert statistics(shared).ddr_bytes < 0.9 * statistics(alone).ddr_bytes
+    assert shared.cycles < alone.cycles
