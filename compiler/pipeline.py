@@ -29,6 +29,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.bound_marked_nests import BoundMarkedNests
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
+    from passes.tir.hoist_invariants import HoistInvariants
     from passes.tir.if_promotion import IfPromotion
     from passes.tir.insert_sync import InsertSync
     from passes.tir.loop_collapse import LoopCollapse
@@ -63,6 +64,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
+        HoistInvariants(),  # before rings: what leaves a loop needs no second slot in it
         ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions

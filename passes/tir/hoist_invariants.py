@@ -1,0 +1,176 @@
+"""Takes out of loops what does the same in every turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from compiler.codegen.instruction_form import Address, Call, memory_of, physical_bytes, read_call
+from compiler.target import Chip
+from compiler.tir.rewriter import Rewriter, loop_with, sequence, statements, uses
+from passes.base import Pass
+
+MEMORY = "ub"
+SHARE = 8  # of UB: the part that may be kept through loops
+
+
+class HoistInvariants(Pass):
+    """An instruction that writes the same to the same place of UB in every turn of a loop runs once before the loop.
+
+    for i: {g = alloc(64); ld g, gamma; ld a, x[i]; vmul a, a, g; st y[i], a}
+    -> g = alloc(64); ld g, gamma
+       for i: {ld a, x[i]; vmul a, a, g; st y[i], a}
+
+    1. None of its operands depends on a variable that the loop defines.
+    2. What it reads, nothing in the loop writes but what has left the loop before it.
+    3. Its result is allocated in the loop, and nothing else in the loop writes there.
+    4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
+       addresses depend on no variable.
+    5. Results that are kept so take an eighth of UB at most.
+    """
+
+    name: ClassVar[str] = "hoist-invariants"
+    requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        return _Hoister(chip.memory_bytes(MEMORY) // SHARE).function(subject)
+
+
+class _Hoister(Rewriter):
+    """Inner loops first: what leaves them may leave the loops around, too."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        super().__init__()
+        self.budget_bytes = budget_bytes
+        self.kept: set[Any] = set()  # buffers that have left a loop
+
+    def loop(self, loop: tirx.For) -> Any | None:
+        body = self.statement(loop.body)
+        if body is None:
+            return None
+        moved = list(self._invariant(loop.loop_var, body))
+        if not moved:
+            return loop if body.same_as(loop.body) else loop_with(loop, body)
+        instructions = [part for one in moved for part in (one.allocation, one.statement)]
+        rest = _without(body, instructions)
+        before = [_under(() if _anywhere(one.call) else one.conditions, one.statement) for one in moved]
+        return sequence([*(one.allocation for one in moved), *before, rest and loop_with(loop, rest)])
+
+    def _invariant(self, variable: Any, body: Any) -> Iterator[_Found]:
+        facts = _Facts(variable, body)
+        for found in facts.instructions:
+            if not facts.leaves(found):
+                continue
+            size = 0 if found.target in self.kept else physical_bytes(found.allocation)
+            if size > self.budget_bytes:  # (5)
+                continue
+            self.budget_bytes -= size
+            self.kept.add(found.target)
+            facts.left.add(found.target)
+            yield found
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """An instruction that writes one buffer of UB which is allocated in the same loop."""
+
+    statement: Any
+    call: Call
+    target: Any
+    allocation: Any
+    conditions: tuple[Any, ...]
+
+
+class _Facts:
+    """What a loop's body defines, allocates and writes."""
+
+    def __init__(self, variable: Any, body: Any) -> None:
+        self.defined = {variable}
+        self.allocated: dict[Any, Any] = {}
+        self.written: Counter[Any] = Counter()
+        self.left: set[Any] = set()
+        tvm_ffi.structural_walk(
+            body,
+            [
+                (tirx.For, lambda loop: self.defined.add(loop.loop_var)),
+                (tirx.Bind, lambda bind: self.defined.add(bind.var)),
+                (tirx.AllocBuffer, self._allocate),
+                (tirx.BufferStore, lambda store: self.written.update([store.buffer])),
+                (tirx.Evaluate, self._write),
+            ],
+        )
+        self.instructions = list(self._in(body, ()))
+
+    def _allocate(self, statement: Any) -> None:
+        self.allocated[statement.buffer] = statement
+
+    def _write(self, statement: Any) -> None:
+        call = read_call(statement)
+        if call is not None:
+            self.written.update(_buffers(call, "w"))
+
+    def _in(self, statement: Any, conditions: tuple[Any, ...]) -> Iterator[_Found]:
+        for part in statements(statement):
+            if isinstance(part, tirx.IfThenElse) and part.else_case is None:
+                yield from self._in(part.then_case, (*conditions, part.condition))
+            elif isinstance(part, tirx.Evaluate):
+                call = read_call(part)
+                targets = [] if call is None else _buffers(call, "w")
+                if call is not None and len(targets) == 1 and targets[0] in self.allocated:
+                    yield _Found(part, call, targets[0], self.allocated[targets[0]], conditions)
+
+    def leaves(self, found: _Found) -> bool:
+        if uses(found.statement, self.defined):  # (1)
+            return False
+        read = _buffers(found.call, "r")
+        if any(self.written[buffer] and buffer not in self.left for buffer in read):  # (2)
+            return False
+        if any(buffer in self.allocated and buffer not in self.left for buffer in read):
+            return False
+        if memory_of(found.target) != MEMORY or self.written[found.target] != 1:  # (3)
+            return False
+        changing = any(uses(condition, self.defined) or _reads(condition) for condition in found.conditions)
+        return not changing or _anywhere(found.call)  # (4)
+
+
+def _buffers(call: Call, role: str) -> list[Any]:
+    """The buffers of the operands with a role."""
+    addresses = [value for value in call.operands if isinstance(value, Address)]
+    return [a.buffer for tensor, a in zip(call.row.tensors, addresses, strict=True) if role in tensor.role]
+
+
+def _reads(node: Any) -> bool:
+    return tvm_ffi.structural_walk(node, (ir.TensorLoad, lambda load: tvm_ffi.VisitInterrupt(True))) is not None
+
+
+def _anywhere(call: Call) -> bool:
+    """Whether an instruction may run whatever the variables are: none decides what it touches."""
+    return all(
+        value.byte_offset is None and all(isinstance(index, tirx.IntImm) for index in value.indices)
+        if isinstance(value, Address)
+        else isinstance(value, tirx.IntImm | tirx.FloatImm)
+        for value in call.operands
+    )
+
+
+def _under(conditions: tuple[Any, ...], statement: Any) -> Any:
+    for condition in reversed(conditions):
+        statement = tirx.IfThenElse(condition, statement, None)
+    return statement
+
+
+def _without(statement: Any, gone: list[Any]) -> Any | None:
+    """The statement without some of those in it."""
+    if any(statement.same_as(one) for one in gone):
+        return None
+    if isinstance(statement, tirx.SeqStmt):
+        return sequence(_without(part, gone) for part in statement.seq)
+    if isinstance(statement, tirx.IfThenElse) and statement.else_case is None:
+        then = _without(statement.then_case, gone)
+        return then and tirx.IfThenElse(statement.condition, then, None)
+    return statement

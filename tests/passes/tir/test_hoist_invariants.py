@@ -1,0 +1,133 @@
+"""HoistInvariants: what does the same in every turn of a loop runs once before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm.script import tirx as T
+
+from compiler.target import load_chip
+from passes.tir.hoist_invariants import HoistInvariants
+
+TW2 = load_chip("tw2")
+TINY = load_chip("tiny")
+
+
+def rewrites(before: Any, after: Any) -> None:
+    result = HoistInvariants().run(before, TW2)
+    tvm.ir.assert_structural_equal(result, after)
+
+
+def keeps(kernel: Any, chip: Any = TW2) -> None:
+    assert HoistInvariants().run(kernel, chip).same_as(kernel)
+
+
+def test_a_vector_and_what_is_made_of_it_are_loaded_once() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def before(
+        x: T.Buffer((8, 64), "float32"), gamma: T.Buffer((64,), "float16"), y: T.Buffer((8, 64), "float32")
+    ) -> None:
+        for i in range(8):
+            a = T.alloc_buffer((64,), scope="local.ub")
+            g = T.alloc_buffer((64,), "float16", scope="local.ub")
+            w = T.alloc_buffer((64,), scope="local.ub")
+            if i < 7:
+                T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(g[0]), 1, T.address_of(gamma[0]), 1, 64)
+                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[i, 0]), 1, 64)
+                T.call_extern("void", "tw.vconv.fp16.fp32.rne.1d", T.address_of(w[0]), 1, T.address_of(g[0]), 1, 64)
+                T.call_extern("void", "tw.vmul.fp32.1d", *(T.address_of(a[0]), 1) * 2, T.address_of(w[0]), 1, 64)
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(a[0]), 1, 64)
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(
+        x: T.Buffer((8, 64), "float32"), gamma: T.Buffer((64,), "float16"), y: T.Buffer((8, 64), "float32")
+    ) -> None:
+        g = T.alloc_buffer((64,), "float16", scope="local.ub")
+        w = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(g[0]), 1, T.address_of(gamma[0]), 1, 64)
+        T.call_extern("void", "tw.vconv.fp16.fp32.rne.1d", T.address_of(w[0]), 1, T.address_of(g[0]), 1, 64)
+        for i in range(8):
+            a = T.alloc_buffer((64,), scope="local.ub")
+            if i < 7:
+                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[i, 0]), 1, 64)
+                T.call_extern("void", "tw.vmul.fp32.1d", *(T.address_of(a[0]), 1) * 2, T.address_of(w[0]), 1, 64)
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(a[0]), 1, 64)
+
+    rewrites(before, after)
+
+
+def test_it_leaves_as_many_loops_as_do_not_change_it() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def before(gamma: T.Buffer((8, 64), "float32"), y: T.Buffer((8, 4, 64), "float32")) -> None:
+        for i in range(8):
+            for j in range(4):
+                g = T.alloc_buffer((64,), scope="local.ub")
+                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(gamma[i, 0]), 1, 64)
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, j, 0]), 1, T.address_of(g[0]), 1, 64)
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(gamma: T.Buffer((8, 64), "float32"), y: T.Buffer((8, 4, 64), "float32")) -> None:
+        for i in range(8):
+            g = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(gamma[i, 0]), 1, 64)
+            for j in range(4):
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, j, 0]), 1, T.address_of(g[0]), 1, 64)
+
+    rewrites(before, after)
+
+
+def test_what_is_written_again_stays() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(gamma: T.Buffer((64,), "float32"), y: T.Buffer((8, 64), "float32")) -> None:
+        for i in range(8):
+            g = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(gamma[0]), 1, 64)
+            T.call_extern("void", "tw.vadds.fp32.1d", *(T.address_of(g[0]), 1) * 2, T.float32(1), 64)
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(g[0]), 1, 64)
+
+    keeps(kernel)
+
+
+def test_what_the_loop_writes_is_not_read_before_it() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(y: T.Buffer((8, 64), "float32")) -> None:
+        for i in range(8):
+            g = T.alloc_buffer((64,), scope="local.ub")
+            a = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(y[0, 0]), 1, 64)
+            T.call_extern(
+                "void", "tw.vadds.fp32.1d", T.address_of(a[0]), 1, T.address_of(g[0]), 1, T.Cast("float32", i), 64
+            )
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(a[0]), 1, 64)
+
+    keeps(kernel)
+
+
+def test_under_a_changing_condition_only_what_may_always_run_leaves() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(gamma: T.Buffer((512,), "float32"), y: T.Buffer((64, 64), "float32")) -> None:
+        core = T.launch_thread("blockIdx.x", 20)
+        for i in range(4):
+            g = T.alloc_buffer((64,), scope="local.ub")
+            if core * 4 + i < 32:
+                T.call_extern(
+                    "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(gamma[core * 64]), 1, 64
+                )
+                T.call_extern(
+                    "void", "tw.st.ddr.fp32.1d", T.address_of(y[core * 4 + i, 0]), 1, T.address_of(g[0]), 1, 64
+                )
+
+    keeps(kernel)
+
+
+def test_little_of_ub_is_kept_through_loops() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(gamma: T.Buffer((512,), "float32"), y: T.Buffer((8, 512), "float32")) -> None:
+        for i in range(8):
+            g = T.alloc_buffer((512,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(g[0]), 1, T.address_of(gamma[0]), 1, 512)
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(g[0]), 1, 512)
+
+    keeps(kernel, TINY)
+    assert not HoistInvariants().run(kernel, TW2).same_as(kernel)
