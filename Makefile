@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table random-kernels
+JOBS := agree bench bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -90,6 +90,9 @@ fuzz: $(STAMP) ## hostile programs, artifacts, chips and arrays end in an error,
 
 bench: $(STAMP) ## how fast the emulation itself is
 	$(BIN)/python -m ci.bench
+
+performance: $(STAMP) ## measure how good compiled programs are, and write docs/performance.md (long)
+	$(BIN)/python -m ci.performance --write --record
 
 isa-docs: $(STAMP) ## write docs/isa.md from the instruction table
 	@mkdir -p docs

@@ -6,6 +6,7 @@ rest in the options of the architecture.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -134,18 +135,24 @@ def manifest(name: str) -> Model:
     return _BY_NAME[name]
 
 
-def build(name: str, seed: int = 0) -> onnx.ModelProto:
-    """The model as ONNX; the same name and seed give the same bytes."""
+def batched(name: str, times: int) -> Model:
+    """The model ``name`` fed with so many times its batch: the first axis of every input."""
     model = manifest(name)
+    return replace(model, inputs=tuple(replace(i, shape=(i.shape[0] * times, *i.shape[1:])) for i in model.inputs))
+
+
+def build(which: str | Model, seed: int = 0) -> onnx.ModelProto:
+    """The model as ONNX; the same name, inputs and seed give the same bytes."""
+    model = manifest(which) if isinstance(which, str) else which
     graph = Graph(model.name, seed=seed, opset=model.opset)
     values = [graph.input(each.name, each.draw.dtype, each.declared) for each in model.inputs]
     return graph.finish(model.architecture(graph, *values, **model.options))
 
 
-def inputs(name: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs of the model ``name`` by name, drawn as its manifest says."""
+def inputs(which: str | Model, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs of a model by name, drawn as its manifest says."""
     found = {}
-    for each in manifest(name).inputs:
+    for each in (manifest(which) if isinstance(which, str) else which).inputs:
         rng = np.random.default_rng([seed, crc32(each.name.encode())])
         found[each.name] = each.draw(rng, each.shape)
     return found

@@ -1,0 +1,102 @@
+"""Compiles a model and times it on the emulated chip; what the tables are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+import compiler
+from compiler.isa.dtypes import Queue
+from compiler.pipeline import Observer
+from compiler.runtime.model import ProgramSegment
+from compiler.sim.pipeline import REASONS
+from compiler.sim.simulator import Run, prepare, simulate
+from compiler.target import load_chip
+
+SYNCS = ("set_flag", "wait_flag", "pipe_barrier", "barrier_all", "core_barrier", "cross_set", "cross_wait")
+USES_DDR = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a compiled model does on a chip; of several programs, all together."""
+
+    cycles: int
+    vector_cycles: int  # of all cores
+    conflict_cycles: int
+    syncs: int  # flags and barriers that all cores execute
+    ddr_bytes: int
+    busiest: str  # queue of the busiest core
+    busy_share: float
+    waiting: str  # why that queue stood still most
+    hazards: int = 0
+
+    @property
+    def reason(self) -> str:
+        return f"{self.busiest} is busy {self.busy_share:.0%}, then waits: {self.waiting}"
+
+
+def measure(
+    model: onnx.ModelProto,
+    chip: str,
+    precision: str = "fp16",
+    without: frozenset[str] = frozenset(),
+    inputs: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    hazards: bool = False,
+) -> Measured:
+    """Compile without a cache, in this process, and simulate; inputs are needed only where data decides the time."""
+    observer = Observer(without=without) if without else None
+    artifact = compiler.compile(model, chip, precision=precision, shapes=shapes, cache=False, jobs=1, observer=observer)
+    programs = [segment.program for segment in artifact.model.segments if isinstance(segment, ProgramSegment)]
+    if len(programs) != len(artifact.model.segments):
+        raise ValueError("a part of the model runs on the host")
+    runs = []
+    for program in programs:
+        if all(instr.row.kind != "sld" for instr in program.instrs):
+            runs.append(prepare(program, load_chip(chip), hazards=hazards))
+        else:
+            arrays = _arrays(artifact, inputs or {})
+            runs.append(simulate(program, load_chip(chip), arrays, hazards=hazards))
+    return _measured(runs)
+
+
+def _arrays(artifact: compiler.Artifact, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    from compiler.runtime import ports
+
+    loaded = compiler.load(artifact)
+    return {**artifact.model.constants, **ports.to_buffers(loaded.inputs, inputs)}
+
+
+def _measured(runs: list[Run]) -> Measured:
+    busy: Any = sum(run.schedule.busy for run in runs)
+    stalled: Any = sum(run.schedule.stalled for run in runs)
+    cycles = sum(run.cycles for run in runs)
+    engines = busy[:, Queue.S + 1 :]
+    core, engine = np.unravel_index(int(engines.argmax()), engines.shape)
+    queue = Queue(int(engine) + Queue.S + 1)
+    waits = stalled[core, queue]
+    return Measured(
+        cycles,
+        int(busy[:, Queue.V].sum()),
+        sum(_of_class(run, run.classes.conflict) for run in runs),
+        sum(_of_class(run, _is_sync(run)) for run in runs),
+        sum(_of_class(run, run.classes.line_bytes * (run.classes.shares & USES_DDR)) for run in runs),
+        queue.name,
+        float(engines.max()) / max(1, cycles),
+        REASONS[int(waits.argmax())],
+        sum(len(run.hazards) for run in runs),
+    )
+
+
+def _of_class(run: Run, per_class: np.ndarray) -> int:
+    """The sum over all dynamic instructions of a number that each class of them has."""
+    return int(per_class[run.stream.klass].sum())
+
+
+def _is_sync(run: Run) -> np.ndarray:
+    return np.array([args.row.mnemonic in SYNCS for args in run.classes.args])
