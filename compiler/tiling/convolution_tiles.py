@@ -1,0 +1,275 @@
+"""The tiles of a convolution: products of rows and channels, what of them stays in L1, and how cores share the rest.
+
+A *product* is rows of whole width (where one row is too long, a part of a row) and output channels of one group of one
+image, summed in L0C. A *tile* is several products, one below the other, which leave the core together: their map is one
+box in L1. Feature map and weights come to L1 in chunks of channel blocks, or stay there; steps are channel blocks with
+the whole kernel, rows of the kernel, or single elements of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+
+from compiler.emission.cube.windows import Windows
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.isa.timing import ceil_div
+from compiler.target import Chip
+
+N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)  # axes of the product
+PLACES = (N, DO, HO, WO)
+BLOCK_BYTES = 32
+MOST_ROWS = 4095  # of one instruction
+STEPS_AHEAD = 7  # of a chunk: what MTE1's queue holds, so that the loads of the next chunk are dispatched in time
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution as the choice of a tile sees it; ``extents`` are those of the product's axes."""
+
+    extents: tuple[int, ...]
+    windows: Windows
+    map_shape: tuple[int, int]  # rows and columns
+    channels: int  # of a group
+    dtype: str
+    slave_bytes: int  # of UB for each element of the result
+    vector_bytes: int  # that the stages behind the product work on, for each element
+    stages: int
+    side_bytes: int  # that these read from afar, for each element
+    result_bytes: int
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.extents[KH], self.extents[KW]
+
+    @cached_property
+    def blocks(self) -> int:
+        """Of the whole kernel, each of 32 bytes along k."""
+        return prod(self.extents[axis] for axis in (KD, C1, KH, KW))
+
+    def box(self, rows: int, columns: int, kernel_rows: int) -> tuple[int, int]:
+        """Rows and columns of the map that so many rows of the windows touch."""
+        (stride_h, stride_w), (dilation_h, dilation_w) = self.windows.strides, self.windows.dilations
+        height = (rows - 1) * stride_h + (kernel_rows - 1) * dilation_h + 1
+        width = (columns - 1) * stride_w + (self.kernel[1] - 1) * dilation_w + 1
+        whole = self.windows.axes.width and columns == self.extents[WO]
+        return min(height, self.map_shape[0]), self.map_shape[1] if whole else min(width, self.map_shape[1])
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Output positions and channels of a product, products of a tile, and where all that goes."""
+
+    rows: int
+    columns: int
+    outputs: int
+    stacked: int  # products of a tile, along rows
+    step: tuple[int, int, int]  # in channel blocks, kernel rows and columns
+    chunk: tuple[int, int]  # in channel blocks and kernel rows
+    trips: tuple[int, ...]  # of a core, along n, group, do, ho, wo, o
+    cores: tuple[int, ...]  # along these
+    places_last: bool  # which cores share a cluster: those of the same output channels, or those of the same rows
+    held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
+    # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
+
+    @property
+    def positions(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def map_rows(self) -> int:
+        """Rows of the result whose map is loaded at once."""
+        return self.rows * self.stacked * (self.trips[HO] if "rows" in self.held else 1)
+
+    def map_bytes(self, problem: Problem) -> int:
+        whole = "map" in self.held
+        blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else self.chunk
+        height, width = problem.box(self.map_rows, self.columns, kernel_rows)
+        k0 = DTYPES[problem.dtype].fractal_k
+        return blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
+
+    def weight_bytes(self, problem: Problem) -> int:
+        if "weights" not in self.held:
+            return prod(self.chunk) * problem.kernel[1] * self.outputs * BLOCK_BYTES
+        outputs = self.outputs
+        if "map" in self.held:  # those of all trips
+            outputs *= self.trips[OUT] * self.trips[GROUP]
+        return problem.blocks * outputs * BLOCK_BYTES
+
+    def map_loads(self) -> int:
+        loads = prod(self.trips) // (self.trips[OUT] if "map" in self.held else 1)
+        return loads // (self.trips[HO] if "rows" in self.held else 1)
+
+    def weight_loads(self) -> int:
+        if "weights" not in self.held:
+            return prod(self.trips)
+        return 1 if "map" in self.held else self.trips[GROUP] * self.trips[OUT]
+
+    def bytes_of(self, problem: Problem) -> dict[str, int]:
+        """Of each memory, what one of each buffer takes, and a second one of those that are filled again."""
+        m16, o16 = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL)
+        blocks, chunks = prod(self.step), self.chunks(problem)
+        again = 2 if prod(self.trips) > 1 else 1
+        map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and chunks > 1) else 1
+        weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and chunks > 1) else 1
+        return {
+            "l1": map_again * self.map_bytes(problem) + weights_again * self.weight_bytes(problem),
+            "l0a": 2 * m16 * blocks * BLOCK_BYTES,
+            "l0b": 2 * o16 * blocks * BLOCK_BYTES,
+            "l0c": m16 * o16 * 4,
+            "ub": again * self.stacked * self.positions * o16 * problem.slave_bytes,
+        }
+
+    def chunks(self, problem: Problem) -> int:
+        return problem.extents[KD] * ceil_div(problem.extents[C1], self.chunk[0]) * (problem.kernel[0] // self.chunk[1])
+
+    def steps(self, problem: Problem) -> int:
+        """Of one product."""
+        steps = problem.extents[KD] * prod(e // s for e, s in zip(problem.kernel, self.step[1:], strict=True))
+        full, rest = divmod(problem.extents[C1], self.chunk[0])
+        return steps * (full * ceil_div(self.chunk[0], self.step[0]) + ceil_div(rest, self.step[0]))
+
+
+def _areas(problem: Problem, most: int) -> Iterator[tuple[int, int]]:
+    """(rows, columns) of products of at most so many positions: rows of whole width, or parts of one row."""
+    height, width = problem.extents[HO], problem.extents[WO]
+    if width <= most:
+        most_rows = min(height, most // width)
+        rows = {ceil_div(height, ceil_div(height, r)) for r in range(1, most_rows + 1)}
+        yield from ((r, width) for r in sorted(rows))
+    if width > FRACTAL and width > most // 4:
+        parts = range(2, ceil_div(width, FRACTAL) + 1)
+        yield from ((1, c) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
+
+
+def _output_sizes(problem: Problem) -> list[int]:
+    """Channels of a tile; with several groups only even parts, since a tile's channels are those of one group."""
+    outputs = problem.extents[OUT]
+    fractals = ceil_div(outputs, FRACTAL)
+    sizes = {ceil_div(fractals, parts) for parts in range(1, min(fractals, 16) + 1)} | {1}
+    channels = {min(size * FRACTAL, outputs) for size in sizes}
+    return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
+
+
+def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
+    """Tiles with room for so many of what stands beside the cube."""
+    memory = chip.memory
+    most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), memory.l0a_bytes // times // BLOCK_BYTES)
+    for rows, columns in _areas(problem, most):
+        m16 = ceil_to(rows * columns, FRACTAL)
+        for outputs in _output_sizes(problem):
+            o16 = ceil_to(outputs, FRACTAL)
+            if m16 * o16 * 4 > memory.l0c_bytes:
+                break
+            room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
+            step = _step(problem, room, columns < problem.extents[WO])
+            if step is not None:
+                yield from _spread(problem, chip, times, rows, columns, outputs, step)
+
+
+def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, int] | None:
+    """The largest part of channel blocks, kernel rows and columns that ``blocks`` hold, even over the whole.
+
+    For a part of a row it is one row of the kernel at most.
+    """
+    rows_of_kernel, columns_of_kernel = problem.kernel
+    c1 = problem.extents[C1]
+    if part_of_row and rows_of_kernel > 1:
+        blocks = min(blocks, columns_of_kernel)
+    if blocks >= rows_of_kernel * columns_of_kernel:
+        most = min(blocks // (rows_of_kernel * columns_of_kernel), c1)
+        return ceil_div(c1, ceil_div(c1, most)), rows_of_kernel, columns_of_kernel
+    if blocks >= columns_of_kernel:
+        return 1, _divisor(rows_of_kernel, blocks // columns_of_kernel), columns_of_kernel
+    return (1, 1, _divisor(columns_of_kernel, blocks)) if blocks else None
+
+
+def _divisor(extent: int, most: int) -> int:
+    return max(size for size in range(1, min(extent, most) + 1) if extent % size == 0)
+
+
+def _spread(
+    problem: Problem, chip: Chip, times: int, rows: int, columns: int, outputs: int, step: tuple[int, int, int]
+) -> Iterator[Tile]:
+    extents = problem.extents
+    whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
+    for stacked in _stacks(problem, rows, columns):
+        tiles = (
+            extents[N],
+            extents[GROUP],
+            extents[DO],
+            ceil_div(extents[HO], rows * stacked),
+            ceil_div(extents[WO], columns),
+            ceil_div(extents[OUT], outputs),
+        )
+        for trips, cores in _grids(tiles, chip.cores):
+            orders = (False, True) if cores[OUT] > 1 and prod(cores) > cores[OUT] else (False,)
+            for held in _holdings(problem, trips, stacked):
+                tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, held)
+                chunk = _chunk(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2))
+                if chunk is not None:
+                    yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
+
+
+def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
+    """How many products a tile may have: more than one where that spares loads and stores little runs."""
+    if columns < problem.extents[WO]:
+        return [1]
+    height = ceil_div(problem.extents[HO], rows)
+    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 4, 8, 16) if size <= height)})
+
+
+def _holdings(problem: Problem, trips: tuple[int, ...], stacked: int) -> list[frozenset[str]]:
+    """What may stay in L1: an operand that several trips read; the map of a tile of several products always does."""
+    places, outputs = prod(trips[axis] for axis in PLACES), trips[OUT]
+    overlap = (problem.kernel[0] - 1) * problem.windows.dilations[0] >= problem.windows.strides[0]
+    found = []
+    for map_held, rows_held, weights_held in product((False, True), repeat=3):
+        if rows_held and not (map_held and overlap and trips[HO] > 1 and trips[WO] == 1):
+            continue
+        if map_held < (stacked > 1) or (map_held and outputs == 1 and stacked == 1 and not rows_held):
+            continue
+        if weights_held and places == 1 and stacked == 1:
+            continue
+        names = (("map", map_held), ("rows", rows_held), ("weights", weights_held))
+        found.append(frozenset(name for name, held in names if held))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Trips of a core and numbers of cores along all axes, where the busiest core has nearly the least work."""
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for output_trips in {ceil_div(tiles[OUT], count) for count in range(1, min(tiles[OUT], cores) + 1)}:
+        left_of_outputs = cores // ceil_div(tiles[OUT], output_trips)
+        for row_trips in {ceil_div(tiles[HO], count) for count in range(1, min(tiles[HO], left_of_outputs) + 1)}:
+            left = left_of_outputs // ceil_div(tiles[HO], row_trips)
+            trips = [0, 0, 0, row_trips, 0, output_trips]
+            for axis in (N, DO, GROUP, WO):
+                trips[axis] = ceil_div(tiles[axis], min(tiles[axis], left))
+                left //= ceil_div(tiles[axis], trips[axis])
+            found[tuple(trips)] = tuple(ceil_div(tiles[axis], trips[axis]) for axis in range(6))
+    fewest = min(prod(trips) for trips in found)
+    return [(trips, grid) for trips, grid in found.items() if prod(trips) <= 2 * fewest]
+
+
+def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:
+    """Channel blocks with all kernel rows whose steps MTE1's queue holds; where that is too much, less."""
+    c1, kernel_rows = problem.extents[C1], problem.kernel[0]
+    if tile.held >= {"map", "weights"}:
+        return tile.chunk if tile.bytes_of(problem)["l1"] <= room else None
+    steps_of_block = prod(e // s for e, s in zip(problem.kernel, tile.step[1:], strict=True))
+    blocks = tile.step[0] * max(1, STEPS_AHEAD // steps_of_block)
+    while blocks >= tile.step[0]:
+        blocks = min(blocks, ceil_to(ceil_div(c1, ceil_div(c1, blocks)), tile.step[0]))
+        if replace(tile, chunk=(blocks, kernel_rows)).bytes_of(problem)["l1"] <= room:
+            return blocks, kernel_rows
+        blocks -= tile.step[0]
+    if tile.step[0] > 1:
+        return None
+    fewer = (r for r in range(kernel_rows - 1, 0, -1) if kernel_rows % r == 0 and r % tile.step[1] == 0)
+    return next(((1, r) for r in fewer if replace(tile, chunk=(1, r)).bytes_of(problem)["l1"] <= room), None)
