@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels
+JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -63,6 +63,9 @@ onnx-cases: $(STAMP) ## run a sample of ONNX's own cases of its operators on the
 
 pass-table: $(STAMP) ## what each TIR pass is good for, over the models
 	$(BIN)/python -m ci.pass_table
+
+bench-compile: $(STAMP) ## how long compiling takes, beside TVM's CPU build, and for stacks of up to 2,000 layers
+	$(BIN)/python -m ci.bench_compile
 
 bench-models: $(STAMP) ## a functional run of ResNet-50 beside TVM's untuned CPU build
 	$(BIN)/python -m ci.bench_models
