@@ -40,7 +40,7 @@ class RingFlag:
         return self.source, self.target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ring:
     """All that orders the rings of one block: its flags, each with the id of slot zero."""
 

@@ -88,14 +88,13 @@ class _Planner:
     def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
         """The plan of a block within ``depth`` loops, and the state after it."""
         block = _Block(self.knowledge, self.event_ids, self._taken, state)
-        ring = next((self.rings.of_turn[step.turn] for step in steps if step.turn is not None), None)
+        rings = [self.rings.of_turn[step.turn] for step in steps if step.turn is not None]
         for at, step in enumerate(steps):
             around = self.rings.around.get(id(step), ())
             for each in around:
                 self._taken.update(_flags(each))
                 block.prime(each)
-            if ring is not None:
-                block.turn(ring, at)
+            block.turn(rings, at)
             for event in step.events:
                 block.order(event)
                 block.begin(event)
@@ -108,8 +107,7 @@ class _Planner:
             for each in around:
                 self._taken.subtract(_flags(each))
                 block.drain(each)
-        if ring is not None:
-            block.turn(ring, len(steps))
+        block.turn(rings, len(steps))
         return block.plan(), block.state
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
@@ -195,7 +193,7 @@ class _Block:
         self._before: list[list[Sync]] = [[]]  # in front of each entry, and behind the last
         self._states: list[State] = [state]  # behind each entry, before what was put there since
         self._began: list[int] = [0]  # from each of these points to the next
-        self._set: dict[RingFlag, tuple[int, State]] = {}  # flags of a ring: where they were set, and in which state
+        self._set: dict[tuple[Ring, RingFlag], tuple[int, State]] = {}  # flags of rings: where, in which state
 
     def plan(self) -> Plan:
         entries: list[Sync | Planned] = []
@@ -237,21 +235,22 @@ class _Block:
                 self.state = self.knowledge.forget(self.state, flag.target, self._told(ring, flag))
                 self._wait(sync)
 
-    def turn(self, ring: Ring, at: int) -> None:
+    def turn(self, rings: list[Ring], at: int) -> None:
         """What stands in front of a statement of the block in every execution."""
-        for sync, flag in _syncs(ring, "set_flag", ring.slot):
-            if flag.after + 1 == at:
-                self._put(sync)
-                self._set[flag] = len(self._entries), self.state
-        for sync, flag in _syncs(ring, "wait_flag", ring.slot):
-            if flag.before == at:
-                self._put(sync)
-                if not flag.carried:
-                    self._learn(flag)
-                self._wait(sync)
+        for ring in rings:
+            for sync, flag in _syncs(ring, "set_flag", ring.slot):
+                if flag.after + 1 == at:
+                    self._put(sync)
+                    self._set[ring, flag] = len(self._entries), self.state
+        for ring in rings:
+            for sync, flag in _syncs(ring, "wait_flag", ring.slot):
+                if flag.before == at:
+                    self._put(sync)
+                    if not flag.carried:
+                        self._learn(*self._set[ring, flag], flag)
+                    self._wait(sync)
 
-    def _learn(self, flag: RingFlag) -> None:
-        point, state = self._set[flag]
+    def _learn(self, point: int, state: State, flag: RingFlag) -> None:
         since = 0
         for began in self._began[point:]:
             since |= began

@@ -173,8 +173,8 @@ class _Finder:
         found: dict[Any, _Block] = {}
         for local in self.locals.values():
             if local.crosses:
-                block = found.setdefault(local.block, _Block(local.block, self._loops_of[local.block]))
-                block.buffers.append(local)
+                key = local.block, frozenset(local.queues)
+                found.setdefault(key, _Block(local.block, self._loops_of[local.block])).buffers.append(local)
         return list(found.values())
 
     def statement(self, statement: Any) -> None:
@@ -240,7 +240,9 @@ class _Rings:
     """Writes the kernel down with the rings of some blocks."""
 
     def __init__(self, blocks: list[_Block]) -> None:
-        self._blocks = {block.statement: block for block in blocks}
+        self._blocks: dict[Any, list[_Block]] = {}
+        for block in blocks:
+            self._blocks.setdefault(block.statement, []).append(block)
         self._rings = {local.statement.buffer: local.ring(block.slots) for block in blocks for local in block.buffers}
         self._hoisted: list[Any] = []
 
@@ -270,21 +272,23 @@ class _Rings:
         parts = [self.statement(part, loops) for part in block.seq]
         if block not in self._blocks:
             return sequence(parts)
-        ring = self._blocks[block]
-        slot = tirx.Var("slot", "int32")
-        here = {local.statement.buffer: self._rings[local.statement.buffer].buffer for local in ring.buffers}
-        return sequence([
-            tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)),
-            *(_on_slot(part, here, slot) for part in parts if part is not None),
-        ])  # fmt: skip
+        bindings, here = [], dict[Any, tuple[Any, Any]]()
+        for ring in self._blocks[block]:
+            slot = tirx.Var("slot", "int32")
+            bindings.append(tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)))
+            for local in ring.buffers:
+                buffer = local.statement.buffer
+                here[buffer] = self._rings[buffer].buffer, slot
+        return sequence([*bindings, *(_on_slots(part, here) for part in parts if part is not None)])
 
 
-def _on_slot(statement: Any, rings: dict[Any, Any], slot: Any) -> Any:
+def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:
     """The statement on one slot of each ring."""
 
     def load(access: Any) -> Any:
         if access.source not in rings:
             return access
-        return tirx.BufferLoad(rings[access.source], [slot, *access.indices])
+        ring, slot = rings[access.source]
+        return tirx.BufferLoad(ring, [slot, *access.indices])
 
     return tvm_ffi.structural_map(statement, (ir.TensorLoad, load))

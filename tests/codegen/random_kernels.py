@@ -1,4 +1,7 @@
-"""Random kernels in instruction form over few buffers: loops, branches and extents that depend on data."""
+"""Random kernels in instruction form over few buffers: loops, branches and extents that depend on data.
+
+With ``local`` buffers, blocks have some of their own, which are loaded first and then used as the others are.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def inputs(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def random_kernel(seed: int) -> Any:
-    return _Maker(seed).kernel()
+def random_kernel(seed: int, *, local: bool = False) -> Any:
+    return _Maker(seed, local).kernel()
 
 
 def _int(value: Any) -> Any:
@@ -43,8 +46,8 @@ def at(buffer: Any, index: Any) -> Any:
 
 
 class _Maker:
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, seed: int, local: bool) -> None:
+        self.random, self.local = random.Random(seed), local
         self.source = tirx.decl_buffer((SOURCE,), "float32", "source")
         self.control = tirx.decl_buffer((WORDS,), "int32", "control")
         self.out = tirx.decl_buffer((CORES * OUT_PER_CORE,), "float32", "out")
@@ -89,8 +92,21 @@ class _Maker:
         return tirx.BufferLoad(self.words, [self._index(loops, 1)])
 
     def _block(self, loops: Loops, depth: int) -> Any:
-        statements = [self._statement(loops, depth) for _ in range(self.random.randint(1, 5))]
+        outer = list(self.tiles)
+        statements = self._locals(loops) if self.local else []
+        statements += [self._statement(loops, depth) for _ in range(self.random.randint(1, 5))]
+        self.tiles = outer
         return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+    def _locals(self, loops: Loops) -> list[Any]:
+        """Buffers of a block, more likely to be used than those around it, and what fills them."""
+        buffers = [
+            tirx.decl_buffer((WORDS,), "float32", f"local{self.random.getrandbits(32)}", scope="local.ub")
+            for _ in range(self.random.choice((0, 1, 1, 2, 3)))
+        ]
+        fills = [self._load(tile, 0, self._index(loops, WORDS, SOURCE), WORDS) for tile in buffers]
+        self.tiles += buffers * 2
+        return [*map(tirx.AllocBuffer, buffers), *fills]
 
     def _statement(self, loops: Loops, depth: int) -> Any:
         kinds = [self._loads, self._vector, self._stores, self._through_l1, self._scalar, self._gathered, self._words]
@@ -107,7 +123,8 @@ class _Maker:
 
     def _vector(self, loops: Loops, depth: int) -> Any:
         length = self.random.choice(_LENGTHS)
-        target, other = self.random.sample(self.tiles, 2)
+        target = self.random.choice(self.tiles)
+        other = self.random.choice([tile for tile in self.tiles if not tile.same_as(target)])
         to, start = self._index(loops, length), self._index(loops, length)
         if self.random.random() < 0.5:
             half = tirx.FloatImm("float32", 1.5)
