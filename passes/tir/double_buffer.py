@@ -272,13 +272,15 @@ class _Rings:
         parts = [self.statement(part, loops) for part in block.seq]
         if block not in self._blocks:
             return sequence(parts)
-        bindings, here = [], dict[Any, tuple[Any, Any]]()
-        for ring in self._blocks[block]:
-            slot = tirx.Var("slot", "int32")
-            bindings.append(tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)))
-            for local in ring.buffers:
-                buffer = local.statement.buffer
-                here[buffer] = self._rings[buffer].buffer, slot
+        count = {ring.slots: tirx.Var("slot", "int32") for ring in self._blocks[block]}
+        bindings = [
+            tirx.Bind(slot, tirx.floormod(self._blocks[block][0].turn(), slots)) for slots, slot in count.items()
+        ]
+        here = {
+            local.statement.buffer: (self._rings[local.statement.buffer].buffer, count[ring.slots])
+            for ring in self._blocks[block]
+            for local in ring.buffers
+        }
         return sequence([*bindings, *(_on_slots(part, here) for part in parts if part is not None)])
 
 
