@@ -240,11 +240,14 @@ def _follows(loop: Any, place: Sequence[Any]) -> bool:
     return any(uses(expression, [loop.loop_var]) for expression in place if not isinstance(expression, int))
 
 
-def far_bytes(site: Site, core: Any, cores: int, chip: Chip) -> float:
-    """What an instruction moves between the cores and DDR, all cores together; nothing where that is not known."""
+def far_bytes(site: Site, core: Any, cores: int, chip: Chip, far: frozenset[Any] | None = None) -> float:
+    """What an instruction moves between the cores and DDR, all cores together; nothing where that is not known.
+
+    ``far``: the buffers that lie in DDR; None for all.
+    """
     total, line_bytes = 0.0, chip.transfer.ddr_line_bytes
     for tensor, address in operands(site.call):
-        if memory_of(address.buffer) == "ddr":
+        if memory_of(address.buffer) == "ddr" and (far is None or address.buffer in far):
             try:
                 grid, view = Grid.of(site, core, cores), view_of(site, tensor.name, chip)
                 total += float(moved_bytes(view, grid, line_bytes).sum())

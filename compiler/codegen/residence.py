@@ -65,7 +65,7 @@ def plan(
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
     kept, used = _kept(near, lives, chip.memory_bytes("llb"), alignment)
     places |= {name: Place("llb", offset) for name, offset in kept.items()}
-    if llb and _llb_pays(chip):
+    if llb and llb_pays(chip):
         wanted = _movable(kernels, [*between, *far])
         found, _ = _packed(wanted, lives, alignment, chip.memory_bytes("llb") - used)
         places |= {name: Place("llb", used + offset) for name, offset in found.items()}
@@ -86,7 +86,8 @@ def _apart(buffers: Sequence[GraphBuffer], alignment: int) -> tuple[dict[str, Pl
     return places, end
 
 
-def _llb_pays(chip: Chip) -> bool:
+def llb_pays(chip: Chip) -> bool:
+    """Whether what lives between kernels had better lie in LLB."""
     rates = chip.bandwidth
     return chip.clusters == 1 and rates.llb_bytes_per_kilocycle > rates.ddr_bytes_per_kilocycle
 

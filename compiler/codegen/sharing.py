@@ -1,13 +1,14 @@
 """Who loads the same bytes of DDR, and how these lie in LLB once they are there.
 
-Pieces lie in LLB one after another, one for each turn of the loops that a load follows, for each group of cores that
-loads the same. A piece holds what the load reads, its rows at the start of lines.
+A *piece* is what a load reads in one turn of the loops that it follows, its rows at the start of lines. For each group
+of cores that loads the same, pieces lie one after another in *slots* of LLB: each in one of its own where they all fit,
+else in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -65,19 +66,41 @@ class Sharing:
     load: FarLoad
     layout: Layout
     groups: tuple[Group, ...]
+    slots: int
 
     @property
     def pieces(self) -> int:
         return prod(trips for trips, follows in zip(self.load.grid.trips, self.load.followed, strict=True) if follows)
 
     @property
-    def region_bytes(self) -> int:
-        return self.pieces * self.layout.elements * self.load.itemsize
+    def slot_bytes(self) -> int:
+        """A slot of each group of a cluster."""
+        return self.layout.elements * self.load.itemsize * (1 + max(group.region for group in self.groups))
 
     @property
     def size_bytes(self) -> int:
         """In the LLB of a cluster."""
-        return self.region_bytes * (1 + max(group.region for group in self.groups))
+        return self.slot_bytes * self.slots
+
+    @property
+    def reuses(self) -> bool:
+        """Whether a piece has to leave before another one comes."""
+        return self.slots < self.pieces
+
+    @property
+    def flags(self) -> int:
+        """Flags between two cores: a share is there, and where slots are reused, a piece is loaded."""
+        return 2 if self.reuses else 1
+
+    def within(self, room_bytes: int, least_slots: int, most_slots: int) -> Sharing | None:
+        """The same in some bytes of LLB: all pieces, or in slots that are reused; None where there is no room."""
+        if self.size_bytes <= room_bytes:
+            return self
+        load = self.load.in_all_turns()
+        slots = min(most_slots, room_bytes // self.slot_bytes)
+        if slots < least_slots or not load.grid.runs.all():
+            return None
+        return replace(self, load=load, slots=slots)
 
     @cached_property
     def staged_bytes(self) -> Values:
@@ -105,10 +128,11 @@ def sharing(load: FarLoad, chip: Chip) -> Sharing | None:
     groups, layout = tuple(_groups(load, chip)), _layout(load, chip)
     if layout is None or all(group.count == 1 for group in groups):
         return None
-    covered = sum(group.count for group in groups)
-    if covered != int(load.grid.runs.reshape(load.grid.runs.shape[0], -1).any(axis=1).sum()):
+    runs = load.grid.runs.reshape(load.grid.runs.shape[0], -1).any(axis=1)
+    if sum(group.count for group in groups) != int(runs.sum()):
         return None
-    return Sharing(load, layout, groups)
+    pieces = prod(trips for trips, follows in zip(load.grid.trips, load.followed, strict=True) if follows)
+    return Sharing(load, layout, groups, pieces)
 
 
 def _groups(load: FarLoad, chip: Chip) -> Iterator[Group]:

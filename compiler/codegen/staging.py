@@ -26,7 +26,7 @@ class Staging:
     """One load that is shared: what stands before all loops, and what stands in the place of the load.
 
     Pieces are brought ``ahead`` turns before they are loaded; flag ``flag`` between two cores says that one of them
-    has brought its share of the next piece.
+    has brought its share of the next piece, the one after that it has loaded a piece whose slot is needed again.
     """
 
     sharing: Sharing
@@ -80,21 +80,30 @@ class Staging:
     def instead(self) -> Any:
         """The load from LLB, behind the staging of a later piece and the wait for this one."""
         turn = self._turn()
+        pieces, slots = self.sharing.pieces, self.sharing.slots
         arrival: list[Any] = []
-        if self.sharing.pieces > self.ahead:
+        if pieces > self.ahead:
             later = turn + self.ahead
-            within = self._simple(later < self.sharing.pieces)
-            arrival.append(tirx.IfThenElse(within, self._stage(later), None))
-        arrival.append(self._with_all("cross_wait"))
-        again = self._loaded_before()
-        waits = sequence(arrival)
-        return sequence([waits if again is None else tirx.IfThenElse(again, waits, None), self._load(turn)])
+            staged = self._stage(later)
+            if self.sharing.reuses:
+                free = self._where(later >= slots, self._with_all("cross_wait", self.flag + 1))
+                staged = sequence([free, staged])
+            arrival.append(self._where(later < pieces, staged))
+        arrival.append(self._with_all("cross_wait", self.flag))
+        first, waits = self._loads_first(), sequence(arrival)
+        statements = [waits if first is None else self._where(first, waits), self._load(turn)]
+        if self.sharing.reuses:
+            statements.append(self._where(turn + slots < pieces, self._with_all("cross_set", self.flag + 1)))
+        return sequence(statements)
 
-    def _with_all(self, mnemonic: str) -> Any:
+    def _where(self, condition: Any, statement: Any) -> Any:
+        return tirx.IfThenElse(self._simple(condition), statement, None)
+
+    def _with_all(self, mnemonic: str, flag: int) -> Any:
         """A flag to or from every core of the group, itself included."""
         other = tirx.Var("other", "int32")
         core = self._simple(self._first + other * self._step)
-        call = instruction(mnemonic, (QUEUE,), (core, self.flag))
+        call = instruction(mnemonic, (QUEUE,), (core, flag))
         return tirx.For(other, tirx.IntImm("int32", 0), self._count, tirx.ForKind.SERIAL, call)
 
     def _stage(self, turn: Any) -> Any:
@@ -118,7 +127,7 @@ class Staging:
         brought = instruction("ld", ("ddr", "llb", load.source.dtype.name, f"{len(axes)}d"), slots)
         if self._may_be_empty():
             brought = tirx.IfThenElse(extent > 0, brought, None)
-        both = sequence([brought, self._with_all("cross_set")])
+        both = sequence([brought, self._with_all("cross_set", self.flag)])
         return self._where_it_runs(both, values)
 
     def _share(self, extent: Any, unit: int) -> tuple[Any, Any]:
@@ -193,8 +202,8 @@ class Staging:
             values[loop.loop_var] = loop.min + steps * step
         return values
 
-    def _loaded_before(self) -> Any | None:
-        """A condition that does not hold where the bytes are loaded again; None where they never are."""
+    def _loads_first(self) -> Any | None:
+        """The condition under which a piece is loaded for the first time; None where it always is."""
         load = self.sharing.load
         condition = None
         for loop, trips, follows in zip(load.site.loops, load.grid.trips, load.followed, strict=True):
@@ -205,8 +214,9 @@ class Staging:
 
     def _piece(self, turn: Any) -> Any:
         """Where a piece begins in the buffer."""
-        elements = self.sharing.layout.elements
-        return self._region * (self.sharing.pieces * elements) + turn * elements
+        slots, elements = self.sharing.slots, self.sharing.layout.elements
+        slot = turn % slots if self.sharing.reuses else turn
+        return self._region * (slots * elements) + slot * elements
 
 
 def substitute_in(expression: Any, values: dict[Any, Any]) -> Any:

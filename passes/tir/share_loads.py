@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load
+from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.residence import llb_pays
 from compiler.codegen.sharing import Sharing, sharing
 from compiler.codegen.staging import Staging
 from compiler.target import Chip
@@ -45,8 +47,10 @@ class ShareLoads(Pass):
        the piece of a turn is complete when each of them has said so.
     3. A core brings the pieces in the order in which it loads them, and no more than ``ahead`` before it waits for one
        of the others': so no flag is set more often than it can count, and nobody waits for what comes later.
-    4. All pieces fit in LLB: none is overwritten.
+    4. Where not all pieces fit in LLB, its slots are used in turn: a core that has loaded a piece tells the others, and
+       who brings one waits until all have loaded the one that lies there. For that all cores run in all turns.
     5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there.
+    6. A parameter that another kernel may write stays what it is where the linker may keep it in LLB altogether.
     """
 
     name: ClassVar[str] = "share-loads"
@@ -59,18 +63,32 @@ class ShareLoads(Pass):
         sites = Sites.of(subject)
         if sites.core is None or sites.cores < 2:
             return subject
-        chosen = _Choice(sites, chip, self.always).best()
+        # Condition 3: two cores may be this far apart, and the next kernel may have begun on one of them.
+        ahead = max(1, min(self.ahead, chip.cross_flag_max // 3 - 1))
+        constants = _constants(subject)
+        chosen = _Choice(sites, chip, ahead, None if constants is None or not llb_pays(chip) else constants).best(
+            self.always
+        )
         if not chosen:
             return subject
-        staged = [Staging(each, sites.core, chip, flag, self._ahead(chip)) for flag, each in enumerate(chosen)]
-        return _rewritten(subject, staged)
+        staged, flag = list[Staging](), 0
+        for each in chosen:
+            staged.append(Staging(each, sites.core, chip, flag, ahead))
+            flag += each.flags
+        return _rewritten(subject, staged, constants or frozenset())
 
-    def _ahead(self, chip: Chip) -> int:
-        """Condition 3: two cores may be as far apart, and the next kernel may begin on one of them."""
-        return max(1, min(self.ahead, chip.cross_flag_max // 3 - 1))
+
+def _constants(func: Any) -> frozenset[Any] | None:
+    """The parameters that no kernel writes; None where that is not known."""
+    if func.attrs is None or CONSTANTS not in func.attrs:
+        return None
+    return frozenset(func.params[int(index)] for index in func.attrs[CONSTANTS])
 
 
-def _rewritten(func: Any, staged: list[Staging]) -> Any:
+def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> Any:
+    # What nobody writes need not wait for other kernels: it comes first.
+    early = sorted(staged, key=lambda each: each.sharing.load.address.buffer not in constants)
+
     def replaced(statement: Any) -> Any:
         for each in staged:
             if statement.same_as(each.sharing.load.site.statement):
@@ -80,7 +98,7 @@ def _rewritten(func: Any, staged: list[Staging]) -> Any:
     def begun(attribute: Any) -> Any:
         if thread_variable(attribute) is None:
             return attribute
-        body = sequence([*(statement for each in staged for statement in each.before), attribute.body])
+        body = sequence([*(statement for each in early for statement in each.before), attribute.body])
         return tirx.AttrStmt(attribute.node, attribute.attr_key, attribute.value, body, attribute.span)
 
     within = tvm_ffi.structural_map(func, (tirx.Evaluate, replaced))
@@ -88,38 +106,47 @@ def _rewritten(func: Any, staged: list[Staging]) -> Any:
 
 
 class _Choice:
-    """Which loads to share: by what moves between the cores and DDR, and through the queue of each core."""
+    """Which loads to share: by what moves between the cores and DDR, and through the queue of each core.
 
-    def __init__(self, sites: Sites, chip: Chip, always: bool) -> None:
-        self.sites, self.chip, self.always = sites, chip, always
+    ``far``: the parameters that lie in DDR; None for all.
+    """
+
+    def __init__(self, sites: Sites, chip: Chip, ahead: int, far: frozenset[Any] | None) -> None:
+        self.sites, self.chip, self.ahead, self.far = sites, chip, ahead, far
         written = sites.written
         loads = [far_load(site, sites.core, sites.cores, written, chip) for site in sites.found]
         self.loads = [load for load in loads if load is not None]
 
-    def best(self) -> list[Sharing]:
+    def best(self, always: bool) -> list[Sharing]:
         """The loads that pay, in program order."""
         possible = self._possible()
         if not possible:
             return []
-        self.far_bytes = sum(far_bytes(site, self.sites.core, self.sites.cores, self.chip) for site in self.sites.found)
+        sites = self.sites
+        self.far_bytes = sum(far_bytes(site, sites.core, sites.cores, self.chip, self.far) for site in sites.found)
         self.queue_cycles = sum(self._queue_cycles(load) for load in self.loads)
-        chosen: list[Sharing] = []
-        for each in sorted(possible, key=lambda each: -each.saved_bytes):
-            if len(chosen) < self.chip.cross_flag_ids and self._fits([*chosen, each]):
-                if self.always or self._cycles([*chosen, each]) < self._cycles(chosen):
-                    chosen.append(each)
-        return [each for each in possible if any(each is one for one in chosen)]
+        chosen: dict[int, Sharing] = {}
+        for at in sorted(range(len(possible)), key=lambda at: -possible[at].saved_bytes):
+            others = list(chosen.values())
+            fitting = self._fitting(possible[at], others)
+            if fitting is not None and (always or self._cycles([*others, fitting]) < self._cycles(others)):
+                chosen[at] = fitting
+        return [chosen[at] for at in sorted(chosen)]
 
-    def _fits(self, chosen: list[Sharing]) -> bool:
-        """Condition 4."""
-        return sum(each.size_bytes for each in chosen) <= self.chip.memory_bytes("llb")
+    def _fitting(self, sharing: Sharing, chosen: list[Sharing]) -> Sharing | None:
+        """Condition 4: the load in what the others leave of LLB and of the flags, the last of which is the linker's."""
+        room = self.chip.memory_bytes("llb") - sum(each.size_bytes for each in chosen)
+        flags = max(1, self.chip.cross_flag_ids - 1) - sum(each.flags for each in chosen)
+        fitting = sharing.within(room, self.ahead + 2, self.chip.cross_flag_max)
+        return fitting if fitting is not None and fitting.flags <= flags else None
 
     def _possible(self) -> list[Sharing]:
         """One of each statement: one that stands in the kernel twice is left alone."""
         statements = [load.site.statement for load in self.loads]
         found = []
         for load in self.loads:
-            if sum(load.site.statement.same_as(other) for other in statements) == 1:
+            lies_far = self.far is None or load.address.buffer in self.far
+            if lies_far and sum(load.site.statement.same_as(other) for other in statements) == 1:
                 shared = sharing(load, self.chip) if load.moved_bytes.any() else None
                 if shared is not None:
                     found.append(shared)

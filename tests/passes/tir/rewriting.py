@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 
-from compiler.target import load_chip
+from compiler.target import Chip, load_chip
 from passes.base import Pass
 from passes.tir.if_promotion import IfPromotion
 from passes.tir.loop_collapse import LoopCollapse
@@ -38,9 +38,9 @@ def rewrites(rewrite: Pass, before: Any, after: Any) -> None:
     assert rewrite.run(result, TINY).same_as(result)
 
 
-def keeps(rewrite: Pass, kernel: Any) -> None:
+def keeps(rewrite: Pass, kernel: Any, chip: Chip = TINY) -> None:
     """The pass returns the very same kernel."""
-    assert rewrite.run(kernel, TINY).same_as(kernel)
+    assert rewrite.run(kernel, chip).same_as(kernel)
 
 
 def nest_form(kernel: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from compiler.codegen.link import GraphBuffer, PlacedKernel, link
 from compiler.operators.matmul import matmul
 from compiler.sim.simulator import Run, simulate
 from compiler.sim.statistics import statistics
-from compiler.target import load_chip
+from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
 from passes.tir.share_loads import ShareLoads
 from tests.codegen.kernels import linked, run
@@ -146,7 +147,7 @@ def mapped(cores: int, part: Callable[[Any], Any], used: Callable[[Any, Any], An
     return func
 
 
-@pytest.mark.parametrize(
+MAPS = pytest.mark.parametrize(
     ("chip_name", "cores", "part"),
     [
         ("tiny", 2, lambda bx: 0),
@@ -160,11 +161,9 @@ def mapped(cores: int, part: Callable[[Any], Any], used: Callable[[Any, Any], An
         ("tw1", 29, lambda bx: (bx + 1) // 2),
     ],
 )  # fmt: skip
-def test_any_map_of_cores_to_parts(chip_name: str, cores: int, part: Callable[[Any], Any]) -> None:
-    chip = load_chip(chip_name)
-    before = mapped(cores, part)
-    after = ALWAYS.run(before, chip)
-    assert "shared.llb" in after.script()
+
+
+def check(chip: Chip, cores: int, part: Callable[[Any], Any], after: Any) -> None:
     values = np.random.default_rng(1).random((40, 5, 192), np.float32)
     program = linked([(after, ("a", "o"))], chip, {"a": "input", "o": "output"})
     for seed in range(3):
@@ -175,6 +174,28 @@ def test_any_map_of_cores_to_parts(chip_name: str, cores: int, part: Callable[[A
                 np.testing.assert_array_equal(
                     output[core, :, i, :count], np.tile(values[part(core), i, :count], (3, 1))
                 )
+
+
+@MAPS
+def test_any_map_of_cores_to_parts(chip_name: str, cores: int, part: Callable[[Any], Any]) -> None:
+    chip = load_chip(chip_name)
+    after = ALWAYS.run(mapped(cores, part), chip)
+    assert "shared.llb" in after.script()
+    check(chip, cores, part, after)
+
+
+@MAPS
+def test_pieces_share_slots_where_llb_is_small(chip_name: str, cores: int, part: Callable[[Any], Any]) -> None:
+    chip = load_chip(chip_name)
+    regions = len({part(core) for core in range(min(cores, chip.cores_per_cluster))})
+    small = replace(chip, memory=replace(chip.memory, llb_bytes=4 * regions * 768 + 512))
+    before = mapped(cores, part)
+    if chip_name == "tiny":  # it has one flag beside the linker's, and two are needed
+        keeps(ALWAYS, before, small)
+        return
+    after = ALWAYS.run(before, small)
+    assert " % 4 * " in after.script()
+    check(small, cores, part, after)
 
 
 def test_turns_that_a_group_leaves_out() -> None:
