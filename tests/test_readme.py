@@ -55,7 +55,15 @@ def test_every_target_named_exists() -> None:
 
 def test_links_lead_somewhere() -> None:
     to_be_generated = {"docs/isa.md"}  # by `make isa-docs`
-    for page in ("README.md", "docs/machine.md", "docs/compiler.md", "docs/profile.md", "SECURITY.md", "CHANGELOG.md", "ci/README.md"):
+    for page in (
+        "README.md",
+        "docs/machine.md",
+        "docs/compiler.md",
+        "docs/profile.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "ci/README.md",
+    ):
         text = (ROOT / page).read_text(encoding="utf-8")
         links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text)) - to_be_generated
         assert all((ROOT / page).parent.joinpath(link).exists() for link in links), (page, links)

@@ -145,7 +145,10 @@ class _Walk:
             values = tuple(_at(column, turn) for column in columns)
             found_at = (values, tuple(_at(offset, turn) for offset in offsets))
             found[found_at] = found.get(found_at, 0) + 1
+        names = [slot.name for slot in call.slots]
         for (values, starts), times in found.items():
+            if any(name in _EXTENTS and value < 1 for name, value in zip(names, values, strict=True)):
+                continue  # a condition around it does not hold in this turn
             shortened, share = _shortened(call, values, self.chip)
             places = tuple((slot, a.buffer, start) for (slot, a), start in zip(addresses, starts, strict=True))
             self.uses.append(Use(call, shortened, places, executions * times / TURNS / share))

@@ -1,16 +1,12 @@
-"""How a scheduled kernel becomes loops over buffers, how large those must be, and what they take of each memory."""
+"""How a scheduled kernel becomes loops over buffers, and how large those must be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, sym, tirx
-from tvm.runtime import DataType
 from tvm_ffi import structural_map, structural_walk
-
-from compiler.isa.timing import ceil_div
 
 BLOCK_BYTES = 32
 # No FlattenBuffer: emission wants to see rows and columns.
@@ -46,17 +42,6 @@ def shrink_buffers(func: Any) -> Any:
     if not smaller:
         return func
     return func.with_body(structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))
-
-
-def scope_bytes(func: Any) -> dict[str, int]:
-    """Bytes that the buffers of a scheduled kernel take of each scope, all alive at once."""
-    total = dict[str, int]()
-    reach = _Reach()
-    reach.visit(shrink_buffers(lower_blocks(func)).body)
-    for buffer in reach.allocated:
-        size = prod(int(n) for n in buffer.shape) * ceil_div(DataType(buffer.dtype).bits, 8)
-        total[buffer.scope()] = total.get(buffer.scope(), 0) + ceil_div(size, BLOCK_BYTES) * BLOCK_BYTES
-    return total
 
 
 @dataclass

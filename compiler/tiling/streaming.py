@@ -9,67 +9,128 @@ Elementwise stages are worked out wherever they are needed: only results of redu
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
+from compiler.isa.timing import ceil_div
 from compiler.target import Chip
+from compiler.tiling import vector
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.footprint import scope_bytes
-from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tiling.stages import Stage, effort, itemsize, needs, stages_of, transfer
 from compiler.tiling.vector import (
+    Demand,
+    Load,
     Tile,
     ancestors,
     bind_tiles,
     new_schedule,
+    read_pattern,
     result_blocks,
     root_blocks,
+    split_cores,
     stage_inputs,
-    tiles,
 )
 
-PIECES = tuple(1 << k for k in range(14, 2, -1))  # elements of one piece, before what fits is known
-GOOD_PIECE = 256  # rows are kept few enough for pieces of this size: shorter ones spend their time on starting
+PIECES = tuple(1 << k for k in range(15, 2, -2))  # elements that are read at once
 
 
-def schedule(func: Any, chip: Chip, budget: int) -> Tiled:
-    """The most rows per trip that keep all cores busy, and the largest piece, within ``budget`` bytes of UB."""
-    sch = new_schedule(func)
-    _inline_all(sch)
-    outs = result_blocks(sch)
-    shape = block_facts(sch.get(outs[0])).extents or (1,)
-    kept = _kept_axes(sch, outs[0])
-    kept_shape = tuple(shape[axis] for axis in kept)
-    rows = tiles(kept_shape) if kept else []
-    rows = [t for t in reversed(rows) if prod(t.outer(kept_shape)) >= chip.cores] or rows[:1] or [Tile(0, shape[0])]
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """A kernel with all but its reductions worked out where they are needed. A tile's extents are those of rows."""
 
-    @cache
-    def scheduled(row: Tile, piece: int) -> Any:
-        """None where it does not fit."""
-        found = _apply(func, row, kept, piece, chip.cores)
-        return found if scope_bytes(found).get(UB, 0) <= budget else None
+    func: Any
+    chip: Chip
+    stages: list[Stage]
+    results: list[Stage]
+    kept: tuple[int, ...]  # the axes of the result that are rows
+    shape: tuple[int, ...]
 
-    def most_rows(piece: int) -> int:
-        return bisect_left(rows, True, key=lambda row: scheduled(row, piece) is not None)
+    @staticmethod
+    def of(func: Any, chip: Chip) -> Streamed | None:
+        """None where nothing is reduced."""
+        sch = new_schedule(func)
+        _inline_all(sch)
+        outs = result_blocks(sch)
+        stages = stages_of(sch, root_blocks(sch))
+        if not any(stage.reduced for stage in stages):
+            return None
+        names = [sch.get(block).name_hint for block in outs]
+        results = [stage for stage in stages if stage.block.name_hint in names]
+        extents = block_facts(sch.get(outs[0])).extents or (1,)
+        kept = _kept_axes(sch, outs[0])
+        shape = tuple(extents[axis] for axis in kept) or (1,)
+        return Streamed(func, chip, stages, results, kept, shape)
 
-    for least in (GOOD_PIECE, PIECES[-1]):
-        # Fewer rows and shorter pieces take less: the first that fits is found by halving.
-        first = most_rows(least)
-        if first == len(rows):
-            continue
-        row = rows[first]
-        piece = next(piece for piece in PIECES if piece == least or scheduled(row, piece) is not None)
-        trips = prod(row.outer(kept_shape)) if kept else 1
-        text = f"pieces of {piece} elements, {trips} rows of tiles on {min(trips, chip.cores)} cores"
-        return Tiled(scheduled(row, piece), text)
-    raise NoFeasibleTile("the kernel", f"pieces down to {PIECES[-1]} elements")
+    def tiles(self) -> list[Tile]:
+        """Rows with pieces of them: where what is reduced lies outside of the rows, many make long runs."""
+        rows = vector.tiles(self.shape)
+        return [Tile(row.extents, piece) for row in rows for piece in PIECES if prod(row.extents) <= piece]
+
+    def demand(self, tile: Tile) -> Demand:
+        found = [self._demand(out, tile) for out in self.results]
+        return max(found, key=lambda one: one.ub_bytes)
+
+    def _demand(self, out: Stage, tile: Tile) -> Demand:
+        rows = {out.kept[axis]: extent for axis, extent in zip(self.kept, tile.extents, strict=False)}
+        found = needs(self.stages, out, rows, read_pattern)
+        line = self.chip.transfer.ddr_line_bytes
+        loads: list[Load] = []
+        instructions, vector_bytes, kept, temporary = 0, 0.0, 0, 0
+        for stage, lengths in found.lengths.items():
+            columns = [axis for axis in stage.axes if axis not in rows] if stage is out else []
+            along = [axis for axis in stage.axes if axis in stage.reduced] or columns
+            results = prod(lengths[axis] for axis in stage.axes if axis not in along)
+            cut, times = _pieces(along, lengths, tile.piece // results if stage.reduced else tile.piece)
+            for load in _distinct(stage):
+                box, shape = stage.box(load, cut), tuple(int(n) for n in load.source.shape)
+                moved = transfer(box, shape, itemsize(load.source.dtype), line)
+                if not any(load.source is other.target for other in self.stages):
+                    loads.append(Load(moved.moved_bytes, moved, times=times))
+            made = effort(stage, cut)
+            instructions += int(made.instructions * times)
+            vector_bytes += made.weighted_bytes * times
+            temporary = max(temporary, made.temporary_bytes)
+            size = prod(cut[axis] for axis in stage.kept) * itemsize(stage.target.dtype)
+            if stage is out:
+                often = 1.0 if stage.reduced else times
+                loads.append(Load(size, vector.stored(stage, cut, line), stored=True, times=often))
+            else:
+                kept += size
+        return Demand(tuple(loads), instructions, vector_bytes, kept + temporary)
+
+    def apply(self, tile: Tile) -> Any:
+        return _apply(self.func, tile.extents if self.kept else (1 << 62,), self.kept, tile.piece, self.chip.cores)
+
+    def describe(self, tile: Tile) -> str:
+        trips = tile.trips(self.shape)
+        cores = prod(split_cores(trips, self.chip.cores))
+        return f"pieces of {tile.piece} elements, {prod(trips)} rows of tiles on {cores} cores"
 
 
-def _apply(func: Any, row: Tile, kept: tuple[int, ...], piece: int, cores: int) -> Any:
+def _distinct(stage: Stage) -> list[Any]:
+    """Loads of different buffers."""
+    found = dict[Any, Any]()
+    for load in stage.loads:
+        found.setdefault(load.source, load)
+    return list(found.values())
+
+
+def _pieces(along: Sequence[Any], lengths: Mapping[Any, int], elements: int) -> tuple[dict[Any, int], float]:
+    """The positions of all axes in one piece, and how many pieces there are: the innermost axes are whole first."""
+    cut, left, times = dict(lengths), max(1, elements), 1
+    for axis in reversed(along):
+        cut[axis] = max(1, min(lengths[axis], left))
+        times *= ceil_div(lengths[axis], cut[axis])
+        left //= cut[axis]
+    return cut, float(times)
+
+
+def _apply(func: Any, rows_of: tuple[int, ...], kept: tuple[int, ...], piece: int, cores: int) -> Any:
     sch = new_schedule(func)
     _inline_all(sch)
     for out in result_blocks(sch):
@@ -78,7 +139,7 @@ def _apply(func: Any, row: Tile, kept: tuple[int, ...], piece: int, cores: int) 
         columns = [loop for axis, loop in enumerate(loops) if axis not in kept]
         if kept and columns:
             sch.reorder(*(loops[axis] for axis in kept), *columns)
-        rows = bind_tiles(sch, store, row if kept else Tile(0, 1 << 62), cores)
+        rows = bind_tiles(sch, store, rows_of, cores)
         inner = _cut(sch, columns, piece) if columns else rows
         sch.compute_at(out, inner, preserve_unit_loops=True)
         reductions = ancestors(sch, out)

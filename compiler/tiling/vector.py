@@ -1,21 +1,20 @@
 """The schedule template of everything the vector unit and the copy engines do: elementwise, reductions, norms, moves.
 
 The result is copied out of UB tile by tile; whatever a tile needs is computed in UB right before, and read into UB
-before that. A tile is ``extent`` positions of one axis of the result and all of the axes inside it; the tiles are
-spread over the cores in contiguous runs.
+before that. A tile is a block of the result: so many positions of each axis. The tiles are spread over the cores in
+contiguous runs.
 
     result[i, j] = f(a[i, j], max_j a[i, j])
 ->  for core: for tile: a_ub = a[tile]; max_ub = ...; f_ub = ...; result[tile] = f_ub
 
-Where not even one position of the outermost axis that works fits, :mod:`compiler.tiling.streaming` reads its inputs
-piece by piece instead.
+Where the inputs of a reduction are better read piece by piece, :mod:`compiler.tiling.streaming` does that.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -25,121 +24,289 @@ from tvm_ffi import structural_walk
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.footprint import scope_bytes
+from compiler.tiling.search import Work, analytical_cycles
+from compiler.tiling.stages import Stage, Transfer, effort, itemsize, needs, stages_of, transfer
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-# UB that a first attempt may fill: the rest is for temporaries of split expressions and for a second tile in flight.
-FIRST_SHARE = 0.45
-NEXT_SHARE = 0.6
-ATTEMPTS = 8
-# What a trip costs beside its bytes: latency of a load, a store and a few vector heads.
-TRIP_CYCLES = 600
-GOOD_ENOUGH = 0.7  # of the budget: no larger tile is looked for
-# Loops over tiles that may be spread over cores; `compiler.tiling.cores` makes one core number of them.
+SLOTS = 2  # of what crosses queues
+PARTS = 48  # into which an axis is cut evenly, at most
+RUNS = 16  # positions of an axis along which an input is contiguous, at least: more are doublings
+# Instructions of the scalar unit for a tile, and for each instruction of another queue: addresses, flags.
+TRIP_INSTRUCTIONS, CALL_INSTRUCTIONS = 12, 5
+# Loops over tiles that may be spread over cores; `passes.tir.merge_core_axes` makes one core number of them.
 CORE_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 @dataclass(frozen=True)
 class Tile:
-    """``extent`` positions of ``axis`` of the result, and all of the axes after it."""
+    """Positions of each axis of the result; ``piece`` elements of what is reduced are read at once, or all."""
 
-    axis: int
-    extent: int
+    extents: tuple[int, ...]
+    piece: int = 0
 
-    def elements(self, shape: tuple[int, ...]) -> int:
-        return self.extent * prod(shape[self.axis + 1 :])
+    def trips(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the loops over tiles."""
+        return tuple(ceil_div(size, extent) for size, extent in zip(shape, self.extents, strict=True))
 
-    def outer(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Trips of the loops over tiles."""
-        return (*shape[: self.axis], ceil_div(shape[self.axis], self.extent))
+
+@dataclass(frozen=True)
+class Load:
+    """What a tile takes of UB for something that comes from DDR or is stored there."""
+
+    bytes: int
+    transfer: Transfer | None = None
+    stored: bool = False
+    times: float = 1.0  # per tile
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one tile takes of UB, the vector unit and DDR."""
+
+    loads: tuple[Load, ...]
+    instructions: int
+    vector_bytes: float  # times cycles per repeat
+    kept_bytes: int  # of UB that no other queue touches
+
+    @property
+    def ub_bytes(self) -> int:
+        return self.kept_bytes + SLOTS * sum(load.bytes for load in self.loads)
+
+
+def space(func: Any, chip: Chip) -> VectorSpace:
+    found = VectorSpace(func, chip)
+    if not found.fitting:
+        raise NoFeasibleTile("the kernel", f"{len(found.candidates)} tiles, of which the smallest does not fit UB")
+    return found
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut a kernel of vector work into tiles."""
-    budget = int(chip.memory.ub_bytes * FIRST_SHARE * NEXT_SHARE**attempt)
-    if attempt >= ATTEMPTS or budget < chip.block_bytes:
-        raise NoFeasibleTile("the kernel", f"tiles down to {budget} bytes of UB")
-    plan = _Plan(func)
-    tile = plan.best_tile(chip, budget)
-    if tile is None:
+    found = space(func, chip)
+    ranked = sorted(found.tiles(), key=lambda tile: analytical_cycles(found.work(tile), chip))
+    for _ in range(attempt):
+        limit = found.demand(ranked[0]).ub_bytes * 0.7
+        ranked = [tile for tile in ranked if found.demand(tile).ub_bytes <= limit]
+        if not ranked:
+            raise NoFeasibleTile("the kernel", f"{attempt} tiles")
+    return found.apply(ranked[0])
+
+
+class VectorSpace:
+    """The blocks of a result that fit UB twice, or once where none does."""
+
+    def __init__(self, func: Any, chip: Chip) -> None:
+        self.func, self.chip = func, chip
+        sch = new_schedule(func)
+        inline_elementwise(sch)
+        self.stages = stages_of(sch, root_blocks(sch))
+        names = [sch.get(block).name_hint for block in result_blocks(sch)]
+        self.results = [stage for stage in self.stages if stage.block.name_hint in names]
+        self.shapes = [tuple(stage.axes[axis] for axis in stage.kept) or (1,) for stage in self.results]
+        self.shape = max(self.shapes, key=prod)
+        self._demands: dict[Tile, Demand] = {}
+
+    @cached_property
+    def streamed(self) -> Any | None:
+        """The same kernel with reductions that read their inputs piece by piece; None where nothing is reduced."""
         from compiler.tiling import streaming
 
-        return streaming.schedule(func, chip, budget)
-    return Tiled(plan.apply(tile, chip.cores), plan.describe(tile, chip))
+        return streaming.Streamed.of(self.func, self.chip)
 
+    @cached_property
+    def candidates(self) -> list[Tile]:
+        whole = tiles(self.shape, self._run_axes())
+        return [*whole, *(self.streamed.tiles() if self.streamed else ())]
 
-class _Plan:
-    """The kernel, and how it looks under a tile."""
+    @cached_property
+    def fitting(self) -> list[Tile]:
+        room = self.chip.memory.ub_bytes
+        twice = [tile for tile in self.candidates if self.demand(tile).ub_bytes <= room]
+        return twice or [tile for tile in self.candidates if self.demand(tile).ub_bytes <= SLOTS * room]
 
-    def __init__(self, func: Any) -> None:
-        self._func = func
-        sch = new_schedule(func)
-        self._shapes = [block_facts(sch.get(out)).extents or (1,) for out in result_blocks(sch)]
-        self._shape = max(self._shapes, key=prod)
-        self._bytes: dict[Tile, int] = {}
+    def tiles(self) -> list[Tile]:
+        return self.fitting
 
-    def best_tile(self, chip: Chip, budget: int) -> Tile | None:
-        """The cheapest tile whose buffers fit the budget."""
-        choices = tiles(self._shape)
-        largest = self._largest_fitting(choices, budget)
-        if largest is None:
-            return None
-        rate = min(chip.vector.bytes_per_cycle, chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / chip.cores)
-        bytes_per_element = self._bytes_of(choices[largest]) / choices[largest].elements(self._shape)
+    def taken(self, tile: Tile) -> dict[str, int]:
+        return {"ub": self.demand(tile).ub_bytes}
 
-        def cost(tile: Tile) -> tuple[float, int]:
-            trips = busiest_core(tile.outer(self._shape), chip.cores)
-            elements = tile.elements(self._shape)
-            return trips * (TRIP_CYCLES + elements * bytes_per_element / rate), -elements
+    def demand(self, tile: Tile) -> Demand:
+        if tile not in self._demands:
+            self._demands[tile] = self.streamed.demand(tile) if tile.piece and self.streamed else self._demand(tile)
+        return self._demands[tile]
 
-        return min(choices[: largest + 1], key=cost)
+    def _demand(self, tile: Tile) -> Demand:
+        """Of the result that takes most."""
+        found = []
+        for stage, shape in zip(self.results, self.shapes, strict=True):
+            extents = [min(e, n) for e, n in zip(_fitted(tile.extents, len(shape)), shape, strict=True)]
+            found.append(demand_of(self.stages, stage, dict(zip(stage.kept, extents, strict=False)), self.chip))
+        return max(found, key=lambda one: one.ub_bytes)
 
-    def _largest_fitting(self, choices: list[Tile], budget: int) -> int | None:
-        """Bytes grow about in proportion to the tile: guess where they meet the budget, measure, and guess again."""
-        low, high = -1, len(choices)  # fits, does not fit
-        guess = high - 1
-        while high - low > 1:
-            needed = self._bytes_of(choices[guess])
-            if needed <= budget:
-                low = guess
-                if needed > budget * GOOD_ENOUGH:
-                    break
-            else:
-                high = guess
-            wanted = choices[guess].elements(self._shape) * budget / max(1, needed)
-            guess = bisect_right(choices, wanted, key=lambda tile: tile.elements(self._shape)) - 1
-            guess = min(max(guess, low + 1), high - 1)
-        return low if low >= 0 else None
+    def _run_axes(self) -> list[int]:
+        """The axes of the result along which an input is contiguous."""
+        found = dict[int, None]()
+        for stage in self.results:
+            for load in stage.loads:
+                last = load.indices[-1] if load.indices else None
+                if last in stage.kept and len(stage.kept) == len(self.shape):
+                    found.setdefault(stage.kept.index(last))
+        return [axis for axis in found if axis < len(self.shape) - 1]
 
-    def _bytes_of(self, tile: Tile) -> int:
-        """Bytes of UB that all buffers of a tile take."""
-        if tile not in self._bytes:
-            self._bytes[tile] = scope_bytes(self.apply(tile, 1)).get(UB, 0)
-        return self._bytes[tile]
+    def work(self, tile: Tile) -> Work:
+        if tile.piece and self.streamed:
+            return work_of(self.demand(tile), tile, self.streamed.shape, self.chip)
+        return work_of(self.demand(tile), tile, self.shape, self.chip)
 
-    def apply(self, tile: Tile, cores: int) -> Any:
-        sch = new_schedule(self._func)
+    def apply(self, tile: Tile) -> Tiled:
+        if tile.piece and self.streamed:
+            return Tiled(self.streamed.apply(tile), self.streamed.describe(tile))
+        sch = new_schedule(self.func)
         inline_elementwise(sch)
         for out in result_blocks(sch):
-            _tile_result(sch, out, tile, cores)
-        return sch.mod["main"]
+            _tile_result(sch, out, tile.extents, self.chip.cores)
+        return Tiled(sch.mod["main"], self.describe(tile))
 
-    def describe(self, tile: Tile, chip: Chip) -> str:
-        trips = prod(tile.outer(self._shape))
-        inner = "x".join(str(n) for n in (tile.extent, *self._shape[tile.axis + 1 :]))
-        return f"tiles of {inner} of {'x'.join(map(str, self._shape))}, {trips} on {min(trips, chip.cores)} cores"
+    def describe(self, tile: Tile) -> str:
+        trips = tile.trips(self.shape)
+        cores = prod(split_cores(trips, self.chip.cores))
+        sizes = ("x".join(map(str, each)) for each in (tile.extents, self.shape))
+        return f"tiles of {' of '.join(sizes)}, {prod(trips)} on {cores} cores"
 
 
-def tiles(shape: tuple[int, ...]) -> list[Tile]:
-    """All tiles worth a try, the smallest first: halvings and even cuts of each axis."""
-    found = dict[int, Tile]()
-    for axis, size in enumerate(shape):
-        extents = {ceil_div(size, parts) for parts in range(1, min(size, 64) + 1)}
-        extents |= {size >> k for k in range(size.bit_length()) if size >> k}
-        for extent in extents:
-            tile = Tile(axis, extent)
-            found.setdefault(tile.elements(shape), tile)
-    return [found[elements] for elements in sorted(found)]
+# ---- what tiles take ---------------------------------------------------------------------------------------------
+
+
+def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) -> Demand:
+    """What a block of one result needs."""
+    line = chip.transfer.ddr_line_bytes
+    found = needs(stages, out, cut, read_pattern)
+    inputs = {buffer for buffer, _ in found.inputs}
+    loads: list[Load] = []
+    direct = {buffer for stage in found.lengths for buffer in inputs if stage.gathers(buffer)}  # read without a copy
+    instructions, vector_bytes, kept, temporary = 0, 0.0, 0, 0
+    for stage, lengths in found.lengths.items():
+        size = prod(length for axis, length in lengths.items() if axis in stage.kept) * itemsize(stage.target.dtype)
+        copies = stage.facts.copies and not stage.facts.guarded and not stage.facts.dynamic_reads
+        if copies and stage is not out and stage.loads[0].source in inputs:
+            direct.add(stage.loads[0].source)
+        if stage is out:
+            if not copies:
+                loads.append(Load(size, stored(stage, lengths, line), stored=True))
+            else:
+                loads.append(Load(0, stored(stage, lengths, line), stored=True))
+                continue
+        elif copies and stage.loads[0].source in inputs:
+            loads.append(Load(size))
+            continue
+        else:
+            kept += size
+        made = effort(stage, lengths)
+        instructions += made.instructions
+        vector_bytes += made.weighted_bytes
+        temporary = max(temporary, made.temporary_bytes)
+    for (buffer, _), box in found.inputs.items():
+        shape, each = tuple(int(n) for n in buffer.shape), itemsize(buffer.dtype)
+        moved = transfer(box, shape, each, line)
+        loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved))
+    return Demand(tuple(loads), instructions, vector_bytes, kept + temporary)
+
+
+def stored(stage: Stage, lengths: dict[Any, int], line: int) -> Transfer:
+    store = stage.stores[0]
+    shape = tuple(int(n) for n in store.buffer.shape)
+    box = tuple(
+        min(n, lengths.get(index, 1) if isinstance(index, ir.Var) else n)
+        for index, n in zip(store.indices, shape, strict=True)
+    )
+    return transfer(box or (1,), shape or (1,), itemsize(store.buffer.dtype), line)
+
+
+def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> Work:
+    """What the busiest core does with its tiles."""
+    trips = tile.trips(shape)
+    busiest, cores = busiest_core(trips, chip.cores), prod(split_cores(trips, chip.cores))
+    tiles_in_all = prod(size / extent for size, extent in zip(shape, tile.extents, strict=True))
+    vector = chip.vector
+    heads = vector.head_cycles + vector.tail_cycles
+    vector_cycles = demand.instructions * heads + demand.vector_bytes / vector.bytes_per_cycle
+    mte2 = mte3 = ddr = 0.0
+    calls = demand.instructions
+    for load in demand.loads:
+        if load.transfer is None:
+            continue
+        path = chip.path["ub_ddr" if load.stored else "ddr_ub"]
+        one = max(path.issue_cycles, load.transfer.moved_bytes / load.transfer.instructions / path.bytes_per_cycle)
+        cycles = load.times * load.transfer.instructions * one
+        mte2, mte3 = (mte2, mte3 + cycles) if load.stored else (mte2 + cycles, mte3)
+        ddr += load.times * load.transfer.line_bytes
+        calls += int(load.times * load.transfer.instructions)
+    rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+    in_all = ddr * tiles_in_all / rate
+    read, written = (
+        sum(x.times * x.transfer.line_bytes for x in demand.loads if x.transfer and x.stored == stored) * cores / rate
+        for stored in (False, True)
+    )
+    there, back = (chip.path[path].latency_cycles for path in ("ddr_ub", "ub_ddr"))
+    loading, storing = there + max(mte2, read), back + max(mte3, written)
+    # A slot is filled again when all have done with it: what is only copied passes through one ring, else through two.
+    around = (loading + vector_cycles, vector_cycles + storing) if demand.instructions else (loading + storing,)
+    by_queue = {"v": vector_cycles * busiest, "mte2": mte2 * busiest, "mte3": mte3 * busiest, "ddr": in_all}
+    bound = max(by_queue, key=lambda name: by_queue[name])
+    outside = {
+        "v": there + back + max(mte2, read) + max(mte3, written),
+        "mte2": there + back + vector_cycles + max(mte3, written),
+        "mte3": there + back + vector_cycles + max(mte2, read),
+        "ddr": there + back + vector_cycles,
+    }
+    return Work(
+        cores=cores,
+        vector_cycles=by_queue["v"],
+        mte2_cycles=by_queue["mte2"],
+        mte3_cycles=by_queue["mte3"],
+        ddr_bytes=ddr * tiles_in_all,
+        trips=busiest,
+        turns=busiest,
+        instructions=busiest * (TRIP_INSTRUCTIONS + CALL_INSTRUCTIONS * calls),
+        first_cycles=outside[bound],
+        serial_cycles=max(0.0, max(around) / SLOTS * busiest - by_queue[bound]),
+    )
+
+
+# ---- candidates --------------------------------------------------------------------------------------------------
+
+
+def tiles(shape: tuple[int, ...], runs: list[int] | None = None) -> list[Tile]:
+    """All tiles worth a try: one axis cut and all behind it whole, and with it some of an axis in ``runs``."""
+    found = dict[Tile, None]()
+    for axis in range(len(shape)):
+        for extent in _cuts(shape[axis]):
+            whole = (*(1,) * axis, extent, *shape[axis + 1 :])
+            found.setdefault(Tile(whole))
+            for run in runs or ():
+                if run < axis:
+                    for length in _doublings(shape[run]):
+                        found.setdefault(Tile((*whole[:run], length, *whole[run + 1 :])))
+    return list(found)
+
+
+def _cuts(size: int) -> list[int]:
+    """Even cuts and halvings, the largest first."""
+    even = {ceil_div(size, parts) for parts in range(1, min(size, PARTS) + 1)}
+    return sorted(even | {size >> k for k in range(size.bit_length()) if size >> k}, reverse=True)
+
+
+def _doublings(size: int) -> Iterator[int]:
+    length = RUNS
+    while length < size:
+        yield length
+        length *= 2
+    yield size
+
+
+def _fitted(extents: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """As many as there are axes: of those that lack, all positions."""
+    return (*extents, *(1 << 62,) * rank)[:rank]
 
 
 # ---- schedules ---------------------------------------------------------------------------------------------------
@@ -179,34 +346,37 @@ def inline_elementwise(sch: Any) -> None:
         sch.compute_inline(block)
 
 
-def _tile_result(sch: Any, out: Any, tile: Tile, cores: int) -> None:
+def _tile_result(sch: Any, out: Any, extents: tuple[int, ...], cores: int) -> None:
     facts = block_facts(sch.get(out))
     store = out
     if not (facts.copies and not facts.guarded and not facts.dynamic_reads and not facts.dynamic_write):
         store = sch.cache_write(out, 0, UB)
-    inner = bind_tiles(sch, store, tile, cores)
+    inner = bind_tiles(sch, store, extents, cores)
     bring_producers(sch, store, inner)
 
 
-def bind_tiles(sch: Any, block: Any, tile: Tile, cores: int) -> Any:
-    """Split a block's loops into core, tile and positions; the innermost tile loop.
+def bind_tiles(sch: Any, block: Any, extents: tuple[int, ...], cores: int) -> Any:
+    """Split a block's loops, or the first ones, into core, tile and positions; the innermost tile loop.
 
     Loops over tiles are not fused: bounds of what a tile reads stay simple expressions of single variables.
     """
-    loops = list(sch.get_loops(block))
-    if not loops:
-        loops = [sch.add_unit_loop(block)]
-    axis = min(tile.axis, len(loops) - 1)
-    outer, extent = loops[:axis], int(sch.get(loops[axis]).extent)
-    if tile.extent < extent:
-        cut, _ = sch.split(loops[axis], [None, tile.extent])
-        outer.append(cut)
+    loops = list(sch.get_loops(block)) or [sch.add_unit_loop(block)]
+    outer, inside = [], []
+    for loop, extent in zip(loops, extents, strict=False):
+        if extent == 1:
+            outer.append(loop)
+        elif extent < int(sch.get(loop).extent):
+            cut, inner = sch.split(loop, [None, extent])
+            outer.append(cut)
+            inside.append(inner)
+        else:
+            inside.append(loop)
     if not outer:
         outer = [sch.add_unit_loop(loops[0])]
     trips = tuple(int(sch.get(loop).extent) for loop in outer)
     shares = [ceil_div(n, parts) for n, parts in zip(trips, split_cores(trips, cores), strict=True)]
     parts = [sch.split(loop, [None, share]) for loop, share in zip(outer, shares, strict=True)]
-    sch.reorder(*(core for core, _ in parts), *(inner for _, inner in parts))
+    sch.reorder(*(core for core, _ in parts), *(inner for _, inner in parts), *inside)
     grid = iter(CORE_AXES)
     for core, _ in parts:
         if int(sch.get(core).extent) > 1 or len(parts) == 1:

@@ -10,6 +10,7 @@ from tvm import te, tirx
 
 from compiler.target import load_chip
 from compiler.tiling import vector
+from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
 from compiler.tiling.vector import Tile, busiest_core, split_cores, tiles
 from tests.tiling.kernels import run
@@ -105,8 +106,32 @@ def test_cores_share_the_loops_over_tiles_evenly() -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (1000, 777), (3, 1, 5)])
 def test_tiles_range_from_one_element_to_everything(shape: tuple[int, ...]) -> None:
-    found = tiles(shape)
-    sizes = [tile.elements(shape) for tile in found]
-    assert sizes == sorted(set(sizes))
-    assert (sizes[0], sizes[-1]) == (1, int(np.prod(shape)))
-    assert Tile(0, shape[0]) in found
+    sizes = {int(np.prod(tile.extents)) for tile in tiles(shape)}
+    assert {1, int(np.prod(shape))} <= sizes
+
+
+def test_an_axis_along_which_an_input_is_contiguous_is_cut_with_the_last() -> None:
+    assert Tile((32, 1, 50)) in tiles((64, 7, 100), [0])
+    assert Tile((32, 1, 50)) not in tiles((64, 7, 100))
+
+
+def test_tiles_of_a_transposition_are_blocks_of_whole_lines() -> None:
+    x = te.placeholder((2048, 2048), "float32", "x")
+    func = te.create_prim_func([x, te.compute((2048, 2048), lambda i, j: x[j, i], "t")])
+    chip = load_chip("tw2")
+    space = vector.space(func, chip)
+    best = min(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
+    assert all(extent * 4 % chip.transfer.ddr_line_bytes == 0 for extent in best.extents)
+    assert space.work(best).ddr_bytes == 2 * 2048 * 2048 * 4
+    assert space.taken(best)["ub"] <= chip.memory.ub_bytes
+
+
+def test_a_row_that_leaves_no_room_for_a_second_is_read_in_pieces() -> None:
+    x = te.placeholder((4096, 512), "float32", "x")
+    k = te.reduce_axis((0, 4096), "k")
+    func = te.create_prim_func([x, te.compute((512,), lambda j: te.sum(x[k, j], axis=k), "sum")])
+    chip = load_chip("tw1")
+    space = vector.space(func, chip)
+    best = min(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
+    assert best.piece > 0
+    assert space.work(best).ddr_bytes < 1.01 * 4096 * 512 * 4

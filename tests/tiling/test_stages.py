@@ -1,0 +1,72 @@
+"""What a tile needs of the stages before it, and what boxes of DDR cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from compiler.tiling.stages import Stage, effort, needs, stages_of, transfer
+from compiler.tiling.vector import new_schedule, read_pattern, root_blocks
+from tests.tiling.test_vector import softmax
+
+
+def stages(define: Any, *shapes: tuple[int, ...]) -> list[Stage]:
+    inputs = [te.placeholder(shape, "float32", f"x{n}") for n, shape in enumerate(shapes)]
+    sch = new_schedule(te.create_prim_func([*inputs, define(*inputs)]))
+    return stages_of(sch, root_blocks(sch))
+
+
+def test_rows_of_a_result_need_whole_rows_of_what_is_reduced() -> None:
+    every = stages(softmax, (64, 100))
+    out = every[-1]
+    found = needs(every, out, {out.kept[0]: 4, out.kept[1]: 100}, read_pattern)
+    assert [list(found.lengths[stage].values()) for stage in every] == [[4, 100], [4, 100], [4, 100], [4, 100]]
+    assert list(found.inputs.values()) == [(4, 100)]  # once, for both stages that read it
+
+
+def test_windows_overlap() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 3), "k")
+        return te.compute((31,), lambda i: te.max(x[i * 2 + k], axis=k), "pool")
+
+    (pool,) = stages(define, (64,))
+    assert list(needs([pool], pool, {pool.kept[0]: 8}, read_pattern).inputs.values()) == [(17,)]
+
+
+def test_what_data_chooses_is_as_many_rows_as_are_chosen() -> None:
+    x, index = te.placeholder((1000, 64), "float32", "x"), te.placeholder((50,), "int32", "index")
+    sch = new_schedule(te.create_prim_func([x, index, te.compute((50, 64), lambda i, j: x[index[i], j], "rows")]))
+    (rows,) = stages_of(sch, root_blocks(sch))
+    boxes = {
+        buffer.name: box for (buffer, _), box in needs([rows], rows, {rows.kept[0]: 5}, read_pattern).inputs.items()
+    }
+    assert boxes == {"x": (5, 64), "index": (5,)}
+
+
+def test_effort_counts_repeats_of_what_is_slow_and_temporaries() -> None:
+    (stage,) = stages(lambda x: te.compute((256,), lambda i: tirx.exp(x[i]) / (x[i] + 1.0), "y"), (256,))
+    found = effort(stage, stage.axes)
+    assert found.instructions == 3
+    assert found.weighted_bytes == 1024 * (2 + 4 + 1)
+    assert found.temporary_bytes == 1024
+
+
+@pytest.mark.parametrize(
+    ("box", "line_bytes", "instructions"),
+    [
+        ((4, 64), 4 * 256, 1),  # whole rows
+        ((4, 16), 4 * 128, 1),  # half a line of each
+        ((4, 48), 4 * 256, 1),  # three quarters of a row begin where they may
+        ((64, 64), 64 * 256, 1),
+    ],
+)
+def test_boxes_touch_whole_lines(box: tuple[int, ...], line_bytes: float, instructions: int) -> None:
+    found = transfer(box, (64, 64), 4, 128)
+    assert found.line_bytes == line_bytes
+    assert found.instructions == instructions
+
+
+def test_more_than_three_dimensions_take_several_instructions() -> None:
+    assert transfer((2, 3, 4, 5), (9, 9, 9, 9), 4, 128).instructions == 2
