@@ -7,9 +7,8 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from compiler.cli.words import assignments, natural, positive
 from compiler.errors import CapacityError, HazardError, Problem, UsageError
@@ -216,20 +215,10 @@ def _write_outputs(args: argparse.Namespace, outputs: Mapping[str, np.ndarray]) 
 
 
 def _write_trace(simulated: Run, path: str) -> None:
-    from compiler.artifact.files import write_atomically
-    from compiler.sim.trace import Written, write_trace
+    from compiler.sim.trace import save_trace
 
-    written: list[Written] = []
-
-    def write(file: BinaryIO) -> None:
-        text = TextIOWrapper(file, encoding="ascii", newline="\n")
-        written.append(write_trace(simulated, text))
-        text.flush()
-        text.detach()
-
-    write_atomically(path, write, "the trace")
-    if written[0].note:
-        print(f"note: {written[0].note}", file=sys.stderr)
+    if note := save_trace(simulated, path).note:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _interpret(args: argparse.Namespace, program: Program, chip: Chip, inputs: Arrays | None) -> int:

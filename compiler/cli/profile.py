@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--sort", choices=SORTS, default="cycles", help="the order of kernels (default: cycles)")
     shown.add_argument("--json", action="store_true", help="print JSON (docs/profile.md lists its keys)")
     written = parser.add_argument_group("what is written")
+    written.add_argument("--html", metavar="FILE", help="a report with pictures, in one file")
+    written.add_argument("--core", type=natural, metavar="N", help="whose timeline it shows (default: the busiest)")
+    written.add_argument(
+        "--trace", metavar="FILE", help="a timeline for ui.perfetto.dev; of several programs, a file each"
+    )
     written.add_argument("--flame", metavar="FILE", help="DDR traffic as folded stacks, for flame graph tools")
     add_model_options(parser)
 
@@ -44,6 +49,15 @@ def run(args: argparse.Namespace) -> int:
     from compiler.report.traffic import folded
 
     found = _profiled(args)
+    if args.core is not None and args.core >= found.cores:
+        text = f"--core {args.core}: the program runs on cores 0 to {found.cores - 1}"
+        raise UsageError(Problem("TW0002", text))
+    if args.html:
+        from compiler.report.page.page import page
+
+        _write(args.html, "the report", [page(found, args.core)])
+    if args.trace:
+        _write_traces(found, Path(args.trace))
     if args.flame:
         _write(args.flame, "the flame graph", (f"{line}\n" for line in folded(found.traffic)))
     if args.json:
@@ -90,6 +104,18 @@ def _work(file: str, precision: str | None, shapes: Any, dims: Any) -> ModelWork
     from compiler.report.model_bounds import ModelWork
 
     return ModelWork(load_model(file).proto, precision, shapes, dims)
+
+
+def _write_traces(found: Profile, path: Path) -> None:
+    from compiler.runtime.kernel_cycles import plain_name
+    from compiler.sim.trace import save_trace
+
+    nodes = dict(found.model.kernels)
+    for number, run in enumerate(found.runs):
+        named = {label: nodes.get(plain_name(label), ()) for label, _ in run.program.labels}
+        file = path if number == 0 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+        if note := save_trace(run, file, named).note:
+            print(f"note: {note}", file=sys.stderr)
 
 
 def _write(path: str, what: str, lines: Iterable[str]) -> None:

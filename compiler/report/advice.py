@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler.report.layers import LATENCY, Layer
-from compiler.target import Chip
 
 MAX_LAYERS = 5
 NEAR_ROOF = 1.1  # cycles to bound, below which there is little to gain
@@ -35,7 +34,7 @@ class Rule:
     do: str
 
 
-def advise(layers: Sequence[Layer], chip: Chip) -> tuple[Advice, ...]:
+def advise(layers: Sequence[Layer]) -> tuple[Advice, ...]:
     """For the layers that are furthest from their bounds, in cycles."""
     worst = sorted(layers, key=lambda layer: -layer.lost_cycles)[:MAX_LAYERS]
     found = []
@@ -111,7 +110,7 @@ def _ddr(layer: Layer) -> str | None:
 
 
 def _few_cores(layer: Layer) -> str | None:
-    if layer.cores * 2 > layer.chip.cores or layer.limit == LATENCY:
+    if layer.cores * 2 > layer.chip.cores or layer.limit in (LATENCY, "DDR", "LLB"):
         return None
     return f"bound by {layer.limit} on {layer.cores} of {layer.chip.cores} cores"
 

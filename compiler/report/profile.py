@@ -88,7 +88,7 @@ class Profile:
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
         """For the layers that lose most, the worst first."""
-        return advise(self.layers, self.chip)
+        return advise(self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain tables, as ``--json`` prints them; docs/profile.md lists the keys."""

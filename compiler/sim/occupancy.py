@@ -52,6 +52,20 @@ class Occupancy:
 
 
 @dataclass(frozen=True)
+class Lives:
+    """Pieces of a memory with the times from which and to which their contents were live."""
+
+    low: np.ndarray
+    high: np.ndarray
+    born: np.ndarray
+    died: np.ndarray
+
+    def moved(self, cycles: int) -> Lives:
+        """As much later."""
+        return Lives(self.low, self.high, self.born + cycles, self.died + cycles)
+
+
+@dataclass(frozen=True)
 class _Accesses:
     """Byte ranges with the time for which they are held; one entry per operand of a dynamic instruction."""
 
@@ -91,6 +105,15 @@ def occupancies(run: Run) -> list[Occupancy]:
     return joined + found
 
 
+def lives(run: Run, name: str, owner: int) -> Lives:
+    """Of one memory: of a core, or of a cluster where it is shared; nothing for a run that is too long to follow."""
+    shared, memory = name in SHARED_MEMORIES, MEMORIES.index(name)
+    cores = [core for core in range(run.stream.cores) if (run.chip.cluster_of(core) if shared else core) == owner]
+    if not cores or max(_access_count(run, core) for core in cores) > MAX_ACCESSES:
+        return Lives(*(np.zeros(0, np.int64) for _ in range(4)))
+    return _lives(_joined([_accesses(run, core).of(memory) for core in cores]), run.chip.memory_bytes(name), shared)
+
+
 def _access_count(run: Run, core: int) -> int:
     first, last = int(run.stream.core_start[core]), int(run.stream.core_start[core + 1])
     return int(np.diff(run.classes.footprint_start)[run.stream.klass[first:last]].sum())
@@ -123,9 +146,18 @@ def _occupancy(run: Run, name: str, owner: int, accesses: _Accesses) -> Occupanc
 
 
 def _live(accesses: _Accesses, capacity: int, preset: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Live bytes as a step function. ``preset``: what is read before it is written was there from the start."""
+    """Live bytes as a step function."""
+    found = _lives(accesses, capacity, preset)
+    bytes_ = found.high - found.low
+    times, where = np.unique(np.concatenate([found.born, found.died]), return_inverse=True)
+    changes = np.zeros(len(times), np.int64)
+    np.add.at(changes, where, np.concatenate([bytes_, -bytes_]))
+    return times, np.cumsum(changes)
+
+
+def _lives(accesses: _Accesses, capacity: int, preset: bool) -> Lives:
+    """``preset``: what is read before it is written was there from the start."""
     borders, first, count = _pieces(accesses, capacity)
-    size = np.diff(borders)
     # An operand that is read and written ends one life and begins the next: two touches, the read before the write.
     touches = [_touches(accesses, first, count, access) for access in (READ, WRITE)]
     piece, start, end, writes = (np.concatenate(column) for column in zip(*touches, strict=True))
@@ -134,18 +166,15 @@ def _live(accesses: _Accesses, capacity: int, preset: bool) -> tuple[np.ndarray,
     begins = writes | (np.diff(piece, prepend=-1) != 0)  # a life begins with a write, or with a piece's first touch
     at = np.flatnonzero(begins)
     if not at.size:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return Lives(*(np.zeros(0, np.int64) for _ in range(4)))
     born = np.where(writes[at], start[at], 0 if preset else start[at])
     last_read = np.maximum.reduceat(np.where(writes, -1, end), at)
     # What is overwritten is dead, also while the instruction that overwrites it (an accumulation, say) still runs.
     again = np.flatnonzero(piece[at[1:]] == piece[at[:-1]])
     last_read[again] = np.minimum(last_read[again], born[again + 1])
     lived = last_read > born
-    bytes_ = size[piece[at[lived]]]
-    times, where = np.unique(np.concatenate([born[lived], last_read[lived]]), return_inverse=True)
-    changes = np.zeros(len(times), np.int64)
-    np.add.at(changes, where, np.concatenate([bytes_, -bytes_]))
-    return times, np.cumsum(changes)
+    where = piece[at[lived]]
+    return Lives(borders[where], borders[where + 1], born[lived], last_read[lived])
 
 
 def _touches(

@@ -1,16 +1,21 @@
 """A run as a timeline that chrome://tracing and ui.perfetto.dev open: a process per core, a thread per queue.
 
 One microsecond of the timeline is one cycle, so that every number is an exact integer. The thread ``core`` spans all
-of what a core does: the last event of the file ends when the run does. An instruction's slice is the time for which it
-holds its queue; when its result is there stands among its arguments.
+of what a core does: the last event of the file ends when the run does. The thread ``kernels`` says which kernel had not
+ended yet, of several the first. An instruction's slice is the time for which it holds its queue; when its result is
+there, and of which kernel it is, stands among its arguments. Counters show the live bytes of memories and what DDR and
+LLB move.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from io import TextIOWrapper
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -27,7 +32,11 @@ MAX_COUNTER_EVENTS = 100_000
 COUNTER_POINTS = 2000  # of one counter
 MAX_TEXT_CHARS = 1000
 CORE_THREAD = len(Queue)
+KERNEL_THREAD = CORE_THREAD + 1
 CLUSTER_PROCESS = 1 << 16  # the first process that stands for a cluster
+CHIP_PROCESS = CLUSTER_PROCESS - 1
+BANDWIDTHS = (("ddr", 1), ("llb", 2))  # bits of ClassTable.shares
+Nodes = Mapping[str, tuple[str, ...]]  # the ONNX nodes of a kernel, by the label of its use
 _CHUNK = 1 << 14
 _INTERLOCKED = np.array([queue in INTERLOCKED for queue in Queue])
 
@@ -49,8 +58,29 @@ class Written:
         return f"the trace shows {self.instructions} of {total} instructions: those before cycle {self.complete_until}"
 
 
-def write_trace(run: Run, file: IO[str], *, max_events: int = MAX_EVENTS) -> Written:
-    """Write the run as Chrome trace JSON, event by event; of more than ``max_events`` instructions the first ones."""
+def save_trace(run: Run, path: str | os.PathLike[str], nodes: Nodes = MappingProxyType({})) -> Written:
+    """Write a trace to a file, which appears whole or not at all."""
+    from compiler.artifact.files import write_atomically
+
+    written: list[Written] = []
+
+    def write(file: BinaryIO) -> None:
+        text = TextIOWrapper(file, encoding="ascii", newline="\n")
+        written.append(write_trace(run, text, nodes=nodes))
+        text.flush()
+        text.detach()
+
+    write_atomically(path, write, "the trace")
+    return written[0]
+
+
+def write_trace(
+    run: Run, file: IO[str], *, max_events: int = MAX_EVENTS, nodes: Nodes = MappingProxyType({})
+) -> Written:
+    """Write the run as Chrome trace JSON, event by event; of more than ``max_events`` instructions the first ones.
+
+    Kernels are called by their ``nodes``, where these are given, and by their labels.
+    """
     shown = _shown(run, max_events)
     left_out = run.stream.size - len(shown)
     until = run.cycles if not left_out else int(run.schedule.start[shown].max(initial=0))
@@ -59,7 +89,7 @@ def write_trace(run: Run, file: IO[str], *, max_events: int = MAX_EVENTS) -> Wri
     file.write(json.dumps(_metadata(run, written)))
     file.write(',\n"traceEvents":[')
     separator = "\n"
-    for event in _events(run, shown, written):
+    for event in _events(run, shown, written, nodes):
         file.write(separator)
         file.write(event)
         separator = ",\n"
@@ -87,13 +117,15 @@ def _metadata(run: Run, written: Written) -> dict[str, Any]:
     return data
 
 
-def _events(run: Run, shown: np.ndarray, written: Written) -> Iterator[str]:
+def _events(run: Run, shown: np.ndarray, written: Written, nodes: Nodes) -> Iterator[str]:
     yield from _names(run)
     for core, finish in enumerate(run.schedule.finished_at.tolist()):
         yield _json(ph="X", pid=core, tid=CORE_THREAD, ts=0, dur=finish, name=run.program.name, cat="core")
-    yield from _instructions(run, shown)
+    yield from _kernels(run, nodes)
+    yield from _instructions(run, shown, nodes)
     yield from _flows(run, shown)
     yield from _counters(run)
+    yield from _bandwidths(run)
     if written.note:
         yield _json(ph="i", s="g", pid=0, tid=CORE_THREAD, ts=written.complete_until, name=written.note)
 
@@ -103,19 +135,56 @@ def _names(run: Run) -> Iterator[str]:
         yield _json(ph="M", pid=core, name="process_name", args={"name": f"core {core}"})
         yield _json(ph="M", pid=core, name="process_sort_index", args={"sort_index": core})
         yield _json(ph="M", pid=core, tid=CORE_THREAD, name="thread_name", args={"name": "core"})
-        yield _json(ph="M", pid=core, tid=CORE_THREAD, name="thread_sort_index", args={"sort_index": -1})
+        yield _json(ph="M", pid=core, tid=CORE_THREAD, name="thread_sort_index", args={"sort_index": -2})
+        if run.program.labels:
+            yield _json(ph="M", pid=core, tid=KERNEL_THREAD, name="thread_name", args={"name": "kernels"})
+            yield _json(ph="M", pid=core, tid=KERNEL_THREAD, name="thread_sort_index", args={"sort_index": -1})
         for queue in Queue:
             yield _json(ph="M", pid=core, tid=int(queue), name="thread_name", args={"name": queue.name})
             yield _json(ph="M", pid=core, tid=int(queue), name="thread_sort_index", args={"sort_index": int(queue)})
 
 
+# ---- kernels ----------------------------------------------------------------------------------------------------
+
+
+def _labels(run: Run) -> tuple[list[str], np.ndarray]:
+    """The labels of a program in order, and the instructions from which on they hold."""
+    labels = sorted(run.program.labels, key=lambda label: label[1])
+    return [name for name, _ in labels], np.array([at for _, at in labels], np.int64)
+
+
+def _title(label: str, nodes: Nodes) -> str:
+    named = nodes.get(label, ())
+    return (" + ".join(named) or label)[:MAX_TEXT_CHARS]
+
+
+def _kernels(run: Run, nodes: Nodes) -> Iterator[str]:
+    """For each core one kernel after the other: from the end of all before it to its own."""
+    names, starts = _labels(run)
+    if not names:
+        return
+    piece = np.searchsorted(starts, run.stream.pc, side="right") - 1
+    for core in range(run.stream.cores):
+        span = slice(int(run.stream.core_start[core]), int(run.stream.core_start[core + 1]))
+        ends = np.zeros(len(names) + 1, np.int64)
+        np.maximum.at(ends, piece[span] + 1, run.schedule.complete[span])
+        ends = np.maximum.accumulate(ends)
+        for index, (begin, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+            if end > begin:
+                args = {"kernel": names[index]}
+                yield _json(
+                    ph="X", pid=core, tid=KERNEL_THREAD, ts=begin, dur=end - begin, name=_title(names[index], nodes),
+                    cat="kernel", args=args,
+                )  # fmt: skip
+
+
 # ---- instructions -----------------------------------------------------------------------------------------------
 
 
-def _instructions(run: Run, shown: np.ndarray) -> Iterator[str]:
+def _instructions(run: Run, shown: np.ndarray, nodes: Nodes) -> Iterator[str]:
     """One slice each. What is the same for a whole class is turned into text once."""
     stream, schedule = run.stream, run.schedule
-    texts = _Texts(run)
+    texts = _Texts(run, nodes)
     waited = _waited(run)
     for begin in range(0, len(shown), _CHUNK):
         part = shown[begin : begin + _CHUNK]
@@ -134,8 +203,9 @@ def _instructions(run: Run, shown: np.ndarray) -> Iterator[str]:
 class _Texts:
     """The parts of a slice that its class decides."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, nodes: Nodes) -> None:
+        self.run, self.nodes = run, nodes
+        self.labels, self.label_starts = _labels(run)
         self.known: dict[int, tuple[str, str, str]] = {}
 
     def of(self, klass: int) -> tuple[str, str, str]:
@@ -159,6 +229,8 @@ class _Texts:
         args: dict[str, Any] = {"text": instruction_text(instr)[:MAX_TEXT_CHARS], "pc": pc}
         if line := program.place(pc).line:
             args["line"] = line
+        if (piece := int(np.searchsorted(self.label_starts, pc, side="right")) - 1) >= 0:
+            args["kernel"] = _title(self.labels[piece], self.nodes)
         for key, values in (("bytes", classes.moved_bytes), ("conflict_cycles", classes.conflict)):
             if value := int(values[klass]):
                 args[key] = value
@@ -246,6 +318,39 @@ def _counters(run: Run) -> Iterator[str]:
                 yield _json(ph="M", pid=pid, name="process_name", args={"name": f"cluster {one.owner}"})
         for time, live in zip(*(column.tolist() for column in one.sampled(points)), strict=True):
             yield _json(ph="C", pid=pid, ts=time, name=f"{one.memory} live", args={"bytes": live})
+
+
+def _bandwidths(run: Run) -> Iterator[str]:
+    """What DDR and LLB move per cycle, on the average of each stretch of time."""
+    klass = run.stream.klass
+    borders = np.unique(np.linspace(0, max(1, run.cycles), COUNTER_POINTS + 1).astype(np.int64))
+    named = False
+    for name, bit in BANDWIDTHS:
+        at = np.flatnonzero((run.classes.shares[klass] & bit) != 0)
+        if not at.size:
+            continue
+        if not named:
+            yield _json(ph="M", pid=CHIP_PROCESS, name="process_name", args={"name": run.chip.name})
+            named = True
+        start, end = run.schedule.start[at], run.schedule.end[at]
+        moved = flow(start, end, run.classes.line_bytes[klass[at]] / np.maximum(1, end - start), borders)
+        rates = moved / np.diff(borders)
+        for time, rate in zip([*borders[:-1].tolist(), run.cycles], [*rates.tolist(), 0.0], strict=True):
+            yield _json(
+                ph="C", pid=CHIP_PROCESS, ts=time, name=f"{name} bandwidth", args={"bytes/cycle": round(rate, 2)}
+            )
+
+
+def flow(start: np.ndarray, end: np.ndarray, rate: np.ndarray, borders: np.ndarray) -> np.ndarray:
+    """How much passes between two borders each, if every interval lets ``rate`` pass per cycle."""
+    if not len(start):
+        return np.zeros(len(borders) - 1)
+    times = np.concatenate([start, end])
+    order = np.argsort(times, kind="stable")
+    times, slope = times[order], np.cumsum(np.concatenate([rate, -rate])[order])
+    total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
+    passed: np.ndarray = np.maximum(np.diff(np.interp(borders, times, total)), 0)
+    return passed
 
 
 def _json(**fields: Any) -> str:

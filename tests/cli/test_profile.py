@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,17 @@ def test_the_flame_is_in_folded_stacks(capsys: pytest.CaptureFixture[str], tmp_p
     assert sum(int(count) for _, count in stacks) == content["ddr_bytes"]
 
 
+def test_the_report_and_the_trace_are_of_the_same_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    html, trace = tmp_path / "digits.html", tmp_path / "digits.json"
+    text = profiled(capsys, DIGITS, *FAST, "--html", str(html), "--trace", str(trace), "--core", "1", "--json")
+    cycles = json.loads(text)["cycles"]
+    assert f"{cycles:,} cycles" in html.read_text(encoding="utf-8")
+    assert "Timeline of core 1" in html.read_text(encoding="utf-8")
+    content = json.loads(trace.read_text())
+    assert content["otherData"]["cycles"] == cycles
+    assert any(event.get("name") == "/conv1/Conv + /Relu" for event in content["traceEvents"])
+
+
 def test_what_depends_on_data_is_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     source, file = tmp_path / "jump.twasm", str(tmp_path / "jump.twm")
     source.write_text("""
@@ -103,11 +115,25 @@ def test_what_depends_on_data_is_run(capsys: pytest.CaptureFixture[str], tmp_pat
         (["nowhere.onnx"], 3),
         (["nowhere.twm"], 3),
         ([DIGITS, "--input", "image"], 2),
+        ([DIGITS, *FAST, "--core", "2"], 2),
+        ([DIGITS, *FAST, "--html", "nowhere/report.html"], 3),
     ],
 )
 def test_refusals(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", *words]) == code
     assert "error[" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs/profile.md").read_text(encoding="utf-8")
+    shutil.copytree(ROOT / "docs/examples", tmp_path / "docs/examples")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^tilewright (.*)$", text, re.MULTILINE)
+    assert len(commands) > 2
+    for command in commands:
+        assert main(command.split()) == 0, (command, capsys.readouterr().err)
 
 
 def test_the_command_lists_all_orders() -> None:

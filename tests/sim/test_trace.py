@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler.isa.dtypes import Queue
 from compiler.sim.occupancy import occupancies
 from compiler.sim.simulator import Run
-from compiler.sim.trace import CORE_THREAD, Written, write_trace
+from compiler.sim.trace import CHIP_PROCESS, CORE_THREAD, KERNEL_THREAD, Written, flow, write_trace
 from tests.sim import sample
 
 PHASES = {"M", "X", "C", "s", "f", "i"}
@@ -29,7 +31,7 @@ def traced(run: Run, **options: int) -> tuple[dict[str, Any], Written]:
 
 
 def slices(trace: dict[str, Any], queue: Queue | None = None) -> list[dict[str, Any]]:
-    found = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["tid"] != CORE_THREAD]
+    found = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["tid"] < CORE_THREAD]
     return [e for e in found if queue is None or e["tid"] == queue]
 
 
@@ -124,6 +126,37 @@ def test_counters_follow_the_occupancy(run: Run) -> None:
         assert max(counted, default=0) == one.peak_bytes
         if counted:
             assert counted[-1] == 0
+
+
+def test_kernels_follow_each_other_and_are_called_by_their_nodes(run: Run) -> None:
+    labels = (("k0.first", 0), ("k1.second", len(run.program.instrs) // 2))
+    labelled = replace(run, program=replace(run.program, labels=labels))
+    text = io.StringIO()
+    write_trace(labelled, text, nodes={"k1.second": ("/conv", "/relu")})
+    events = json.loads(text.getvalue())["traceEvents"]
+    kernels = [e for e in events if e["ph"] == "X" and e["tid"] == KERNEL_THREAD and e["pid"] == 0]
+    assert [e["name"] for e in kernels] == ["k0.first", "/conv + /relu"]
+    assert kernels[0]["ts"] == 0
+    assert kernels[1]["ts"] == kernels[0]["ts"] + kernels[0]["dur"]
+    named = {e["args"]["kernel"] for e in events if e["ph"] == "X" and e["tid"] < CORE_THREAD}
+    assert named == {"k0.first", "/conv + /relu"}
+
+
+def test_bandwidth_adds_up_to_the_traffic(run: Run) -> None:
+    trace, _ = traced(run)
+    points = [
+        (e["ts"], e["args"]["bytes/cycle"])
+        for e in trace["traceEvents"]
+        if e["ph"] == "C" and e["pid"] == CHIP_PROCESS and e["name"] == "ddr bandwidth"
+    ]
+    moved = sum(rate * (points[i + 1][0] - at) for i, (at, rate) in enumerate(points[:-1]))
+    lines = run.classes.line_bytes[run.stream.klass[(run.classes.shares[run.stream.klass] & 1) != 0]]
+    assert moved == pytest.approx(int(lines.sum()), rel=1e-3)
+
+
+def test_a_flow_is_what_passes_between_borders() -> None:
+    found = flow(np.array([0, 2]), np.array([4, 3]), np.array([1.0, 5.0]), np.array([0, 2, 4, 6]))
+    assert found.tolist() == [2.0, 7.0, 0.0]
 
 
 def test_what_does_not_fit_is_left_out_and_said(run: Run) -> None:

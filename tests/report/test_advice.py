@@ -1,0 +1,83 @@
+"""Every rule speaks for a layer that is as it says, and names the queue."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from compiler.report.advice import MAX_LAYERS, RULES, advise
+from compiler.report.attribution import Path
+from compiler.report.bounds import Bound, Work
+from compiler.report.layers import LATENCY, Layer
+from compiler.target import load_chip
+
+CHIP = load_chip("tw1")
+QUEUES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
+SPAN = 100_000
+
+
+def layer(**given: Any) -> Layer:
+    """32 cores that are even, and idle but for what is given; ``busiest`` is per core, ``busy`` follows from it."""
+    cores = given.get("cores", CHIP.cores)
+    busiest: Mapping[str, int] = {queue: 0 for queue in QUEUES} | dict(given.pop("busiest", {}))
+    whole: dict[str, Any] = {
+        "name": "layer", "nodes": ("/node",), "program": 0, "tile": "", "chip": CHIP, "cores": cores, "start": 0,
+        "end": SPAN, "cycles": SPAN, "share": 0.1, "instructions": {queue: 100 * cores for queue in QUEUES},
+        "busy": {queue: cycles * cores for queue, cycles in busiest.items()}, "busiest": busiest,
+        "stalled": {queue: {} for queue in QUEUES}, "conflict_cycles": 0, "ddr_bytes": 0, "llb_bytes": 0, "macs": {},
+        "bound": Bound(0, 0, 1000), "work": Work(ddr_bytes=100),
+    }  # fmt: skip
+    return Layer(**(whole | given))
+
+
+def copies(path: str, count: int, moved: int, lines: int | None = None) -> dict[str, Path]:
+    return {path: Path(count, moved, moved if lines is None else lines)}
+
+
+DDR_BUSY = CHIP.bandwidth.ddr_bytes_per_kilocycle * SPAN // 1000
+BUSY = 90_000
+CASES = {
+    "at-the-roof": layer(bound=Bound(0, 0, 95_000)),
+    "few-cores": layer(cores=4, busiest={"M": BUSY}),
+    "uneven": layer(busiest={"M": BUSY}, busy={queue: BUSY * 8 for queue in QUEUES}),
+    "broken-lines": layer(ddr_bytes=DDR_BUSY, work=None, paths=copies("ddr_ub", 10, 10, 20)),
+    "too-much-traffic": layer(ddr_bytes=DDR_BUSY, work=Work(ddr_bytes=DDR_BUSY // 3)),
+    "small-loads": layer(busiest={"MTE2": BUSY}, instructions={"MTE2": 32 * BUSY // 20}, work=None),
+    "small-stores": layer(busiest={"MTE3": BUSY}, instructions={"MTE3": 32 * BUSY // 20}),
+    "ddr": layer(ddr_bytes=DDR_BUSY, work=Work(ddr_bytes=DDR_BUSY)),
+    "loads": layer(busiest={"MTE2": BUSY}, work=None),
+    "bank-conflicts": layer(busiest={"V": BUSY}, conflict_cycles=BUSY * 8),
+    "short-vectors": layer(busiest={"V": BUSY}, instructions={"V": 32 * BUSY // 30}),
+    "vector": layer(busiest={"V": BUSY}),
+    "padded-cube": layer(busiest={"M": BUSY}, macs={"fp16": BUSY * 32 * 2048 // 4}),
+    "cube": layer(busiest={"M": BUSY}, macs={"fp16": BUSY * 32 * 2048}),
+    "operands": layer(busiest={"MTE1": BUSY}),
+    "results": layer(busiest={"FIX": BUSY}),
+    "stores": layer(busiest={"MTE3": BUSY}),
+    "scalar": layer(busiest={"S": BUSY}),
+    "fill-and-drain": layer(end=1_500, cycles=1_500),
+    "flags": layer(busiest={"V": 30_000}, stalled={"V": {"flag": 32 * 60_000}}),
+    "barriers": layer(stalled={"S": {"barrier": 32 * 60_000}}),
+    "dispatch": layer(busiest={"S": 35_000}),
+    "other": layer(),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
+def test_every_rule_speaks_for_a_layer_of_its_kind(rule: Any) -> None:
+    assert set(CASES) == {rule.name for rule in RULES}
+    (found,) = advise([CASES[rule.name]])
+    assert found.rule == rule.name, found.text
+    limit = CASES[rule.name].limit
+    assert limit in (LATENCY, found.text.split()[2].rstrip(",")) or rule.name == "at-the-roof"
+    assert ": " in found.text
+
+
+def test_the_layers_that_lose_most_come_first() -> None:
+    layers = [layer(name=str(cycles), cycles=cycles, bound=Bound(0, 0, 500)) for cycles in range(1_000, 11_000, 1_000)]
+    assert [one.layer for one in advise(layers)] == [str(10_000 - 1_000 * i) for i in range(MAX_LAYERS)]
+
+
+def test_a_layer_without_a_bound_has_advice_too() -> None:
+    (found,) = advise([layer(bound=None, work=None, busiest={"V": BUSY})])
+    assert found.rule == "vector"
