@@ -23,6 +23,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
+from compiler.tiling.late_division import prepare
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
 ROWS = (128, 96, 64, 48, 32, 16, 8, 4, 2, 1)
@@ -76,11 +77,11 @@ class Tile:
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut the rows of queries of an attention into tiles; later attempts take fewer rows."""
     name = str(func.attrs.get("global_symbol", "attention"))
-    sch = cube.new_schedule(func)
-    products = cube.masters(sch)
-    if len(products) != 2 or not cube.path(chip, "ub", "l1"):
+    if len(cube.masters(cube.new_schedule(func))) != 2 or not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(name, "a product of the softmax of a product")
-    scores, values = products
+    prepared, finish = prepare(func)
+    sch = cube.new_schedule(prepared)
+    scores, values = cube.masters(sch)
     problem = problem_of(sch, scores, values)
     tiles = candidates(problem, chip)
     if attempt >= len(tiles):
@@ -89,7 +90,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
         )
     with cube.schedulable(name):
         apply(sch, scores, values, tiles[attempt], chip)
-    return Tiled(sch.mod["main"], describe(problem, tiles[attempt]))
+    return Tiled(finish(sch.mod["main"]), describe(problem, tiles[attempt]))
 
 
 # ---- the problem -------------------------------------------------------------------------------------------------
@@ -212,11 +213,10 @@ def apply(sch: Any, scores: Master, values: Master, tile: Tile, chip: Chip) -> N
 
 
 def _between(sch: Any, scores: Master, values: Master) -> list[Any]:
-    """The stages that make the weights, behind the one that takes the scores out of L0C."""
-    first = sch.get(scores.block)
-    needed = cube.ancestors(sch, values.block)
-    taken = {sch.get(block) for block in sch.get_consumers(scores.block)}
-    return [block for block in needed if sch.get(block) is not first and sch.get(block) not in {first, *taken}]
+    """The stages that make the weights and the sums of these, behind the one that takes the scores out of L0C."""
+    first = {sch.get(scores.block), *(sch.get(block) for block in sch.get_consumers(scores.block))}
+    last = {sch.get(values.block), *(sch.get(block) for block in cube.followers(sch, values.block))}
+    return [block for block in cube.followers(sch, scores.block) if sch.get(block) not in first | last]
 
 
 def _cut_values(sch: Any, values: Master, tile: Tile) -> cube.Placed:
