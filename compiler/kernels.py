@@ -41,6 +41,8 @@ REFUSALS = 2  # of tiles that no instruction does, after which no other tile is 
 SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model.
 NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 10_000
+# Passes that take long and change little of what rivals are compared by: only the winner goes through them.
+FINISHING = frozenset({"shift-addresses"})
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,14 @@ class _Lowering:
     roads: list[Road]
     attempts: int = 0
 
-    def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0) -> Kernel:
+    def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0, *, draft: bool = False) -> Kernel:
         """Raises what the passes raise."""
         self.attempts += 1
         lowered_as = self.name if self.attempts == 1 else f"{self.name}.attempt{self.attempts}"
         self.observer.kernel = lowered_as
         try:
-            lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, self.chip, self.observer)
+            passes = [one for one in pipeline.kernel_passes() if not (draft and one.name in FINISHING)]
+            lowered = pipeline.run(passes, tiled.func, self.chip, self.observer)
             code = generate(lowered, self.chip, self.name)
         except (MemoryOverflow, NotEmittable) as error:
             self.roads.append(Road(tiled.description, error.problems[0].message))
@@ -152,7 +155,7 @@ def _by_space(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
     found, left = _first(space, left, where, lowering)
     if found is None or not learned:
         return found
-    return _best([found, *_rivals(space, found, left, lowering)], lowering.chip)
+    return _best(found, list(_rivals(space, found, left, lowering)), space, lowering)
 
 
 def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) -> tuple[Kernel | None, list[Ranked]]:
@@ -179,8 +182,8 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
-    """Kernels of tiles that ranking thinks nearly as good, where it is worth the time to look which is better."""
+def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[tuple[Ranked, Kernel]]:
+    """Tiles that ranking thinks nearly as good, as drafts, where it is worth the time to look which is better."""
     best = found.choices[0].ranked_cycles
     if best < WORTH_CYCLES:
         return
@@ -192,20 +195,24 @@ def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering
             continue
         seen.add(one.work)
         with suppress(MemoryOverflow, NotEmittable, ScheduleError):
-            yield lowering.kernel(space.apply(one.tile), one.cycles)
+            yield one, lowering.kernel(space.apply(one.tile), one.cycles, draft=True)
 
 
-def _best(kernels: list[Kernel], chip: Chip) -> Kernel:
+def _best(found: Kernel, rivals: list[tuple[Ranked, Kernel]], space: Space, lowering: _Lowering) -> Kernel:
     """The one that the cycle model thinks fastest; all that were lowered are its choices."""
-    if len(kernels) == 1:
-        return kernels[0]
+    if not rivals:
+        return found
+    kernels = [found, *(kernel for _, kernel in rivals)]
     try:
-        cycles = [predict(kernel.code, chip).cycles for kernel in kernels]
+        cycles = [predict(kernel.code, lowering.chip).cycles for kernel in kernels]
     except Unpredictable:
-        return kernels[0]
+        return found
     order = sorted(range(len(kernels)), key=lambda index: cycles[index])
     choices = tuple(replace(kernels[index].choices[0], modelled_cycles=cycles[index]) for index in order)
-    return replace(kernels[order[0]], choices=choices)
+    if order[0]:
+        winner = rivals[order[0] - 1][0]
+        found = lowering.kernel(space.apply(winner.tile), winner.cycles)
+    return replace(found, choices=choices)
 
 
 # ---- templates that rank their tiles themselves ------------------------------------------------------------------

@@ -25,7 +25,7 @@ from compiler.codegen.instruction_form import (
     strides_of,
 )
 from compiler.isa.dtypes import DTYPES, Queue
-from compiler.isa.model import Instr, bind
+from compiler.isa.model import Args, Instr, View, bind
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 
@@ -61,6 +61,7 @@ class Conflicts:
     chip: Chip
     uses: list[Use]
     _known: dict[tuple[Use, tuple[int, ...]], Cost] = field(default_factory=dict)
+    _bound: dict[Use, tuple[Args, tuple[View, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     def cost(self, addresses: Mapping[Any, int]) -> Cost:
         """Of the kernel with its buffers at these addresses."""
@@ -81,13 +82,18 @@ class Conflicts:
         return address >> banks.bank_shift << banks.bank_shift | address % (banks.groups << banks.group_shift)
 
     def _timed(self, use: Use, at: tuple[int, ...]) -> Cost:
-        values = list(use.values)
-        for (slot, _, _), address in zip(use.places, at, strict=True):
-            values[slot] = address
         row = use.call.row
-        args = bind(Instr(row, use.call.mods, tuple(values)), values, self.chip)
         if row.timing is None:
             return Cost(0.0, 0.0)
+        if use not in self._bound:
+            args = bind(Instr(row, use.call.mods, use.values), use.values, self.chip)
+            slots = [slot for slot, each in enumerate(use.call.slots) if each.kind == "addr"]
+            self._bound[use] = args, args.views, tuple(slots.index(slot) for slot, _, _ in use.places)
+        args, unplaced, order = self._bound[use]
+        views = list(unplaced)
+        for which, address in zip(order, at, strict=True):
+            views[which] = unplaced[which]._replace(address=unplaced[which].address + address)
+        args.views = tuple(views)
         timing = row.timing(args)
         return Cost(timing.cycles * use.weight, timing.conflict_cycles * use.weight)
 

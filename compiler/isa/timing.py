@@ -88,19 +88,43 @@ def _blocks_by_repeat(
     lanes_per_block: int,
     repeats: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The block of every element an operand touches, and the repeat in which it does so; repeats ascend."""
+    """The blocks that an operand touches, and the repeat in which it does so; repeats ascend."""
+    first, within = divmod(address, chip.block_bytes)
     per_repeat = chip.vector.bytes_per_cycle // chip.block_bytes
+    blocks, repeat = _pattern(
+        within, shape, strides, itemsize, work_shape, lanes_per_block, per_repeat, repeats, chip.block_bytes
+    )
+    # An operand that reaches past UB is refused once it is costed: here it must only not reach past the model's tables.
+    return (first + blocks) % (chip.memory.ub_bytes // chip.block_bytes), repeat
+
+
+@lru_cache(maxsize=1024)
+def _pattern(
+    within: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    itemsize: int,
+    work_shape: tuple[int, ...],
+    lanes_per_block: int,
+    per_repeat: int,
+    repeats: int,
+    block_bytes: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for an operand that starts ``within`` the first block; neighbours in one block and repeat are one."""
     offsets = np.zeros(1, np.int64)
     for count, stride in zip(shape, strides, strict=True):
         offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * (stride * itemsize)).reshape(-1)
-    # An operand that reaches past UB is refused once it is costed: here it must only not reach past the model's tables.
-    blocks = (address + offsets) % chip.memory.ub_bytes // chip.block_bytes
+    blocks = (within + offsets) // block_bytes
     if shape == work_shape:
         rows, length = blocks.size // shape[-1], shape[-1]
         lane_block = np.arange(length) // lanes_per_block
         order = (np.arange(rows)[:, None] * ceil_div(length, lanes_per_block) + lane_block).reshape(-1)
-        return blocks, order // per_repeat
-    return blocks, np.arange(blocks.size, dtype=np.int64) * repeats // blocks.size
+        repeat = order // per_repeat
+    else:
+        repeat = np.arange(blocks.size, dtype=np.int64) * repeats // blocks.size
+    new = np.ones(blocks.size, bool)
+    new[1:] = (blocks[1:] != blocks[:-1]) | (repeat[1:] != repeat[:-1])
+    return blocks[new], repeat[new]
 
 
 # ---- cube -------------------------------------------------------------------------------------------------
