@@ -29,7 +29,7 @@ from compiler.codegen.instruction_form import (
     refuse,
 )
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
-from compiler.isa.model import Instr, View, bind
+from compiler.isa.model import Args, Instr, bind
 from compiler.target import Chip
 
 BETWEEN_CORES = ("cross_set", "cross_wait")
@@ -44,6 +44,7 @@ class Event:
     queue: Queue
     accesses: tuple[Access, ...]
     loops: tuple[LoopRange, ...]
+    args: Args | None = None  # of an instruction, with the greatest extents, as if all addresses were zero
 
     def conflicts(self, earlier: Event, level: int) -> bool:
         """Whether it may touch what an instance of ``earlier`` touched that ran before it.
@@ -148,7 +149,7 @@ class Reader:
             case tirx.AllocBuffer():
                 self._allocate(statement)
             case tirx.Bind():
-                return self._bind(statement)
+                return self._variable(statement)
             case tirx.BufferStore():
                 return Step(statement, (*self._loads(statement.value, *statement.indices), self._store(statement)))
             case tirx.Evaluate():
@@ -164,7 +165,7 @@ class Reader:
         blocks, slots = memory not in SHARED_MEMORIES, int(statement.annotations.get(SLOTS, 0))
         self._buffers[statement.buffer] = _Room(place, address, physical_bytes(statement), blocks, slots)
 
-    def _bind(self, statement: Any) -> Step:
+    def _variable(self, statement: Any) -> Step:
         step = Step(statement, self._loads(statement.value))
         if "int" in str(statement.value.ty.dtype):
             self.ranges.variables[statement.var] = self.ranges.read(statement.value)
@@ -184,8 +185,8 @@ class Reader:
 
     # ---- events
 
-    def _event(self, queue: Queue, accesses: list[Access]) -> Event:
-        event = Event(len(self.events), queue, tuple(accesses), self._loops)
+    def _event(self, queue: Queue, accesses: list[Access], args: Args | None = None) -> Event:
+        event = Event(len(self.events), queue, tuple(accesses), self._loops, args)
         self.events.append(event)
         return event
 
@@ -214,24 +215,24 @@ class Reader:
         for value in call.operands:
             if isinstance(value, Address):
                 integers += [*value.indices, *([] if value.byte_offset is None else [value.byte_offset])]
-        return (*self._loads(*integers), self._event(call.queue, self._operands(call)))
+        return (*self._loads(*integers), self._event(call.queue, *self._operands(call)))
 
-    def _operands(self, call: Call) -> list[Access]:
-        views = self._views(call)
+    def _operands(self, call: Call) -> tuple[list[Access], Args | None]:
+        args = self._bind(call)
         addresses = [value for value in call.operands if isinstance(value, Address)]
         accesses = []
         for at, (tensor, address) in enumerate(zip(call.row.tensors, addresses, strict=True)):
             if memory_of(address.buffer) == "llb":
                 continue  # what cores share is ordered by their flags
             reads, writes = "r" in tensor.role, "w" in tensor.role
-            if views is None:
+            if args is None:
                 accesses.append(self._access(address, None, None, reads=reads, writes=writes))
             else:
-                view = views[at]
+                view = args.views[at]
                 accesses.append(self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes))
-        return accesses
+        return accesses, args
 
-    def _views(self, call: Call) -> tuple[View, ...] | None:
+    def _bind(self, call: Call) -> Args | None:
         """The operands as if all addresses were zero; with the greatest extents where they are not known."""
         values, known = [], True
         for slot, value in zip(call.slots, call.operands, strict=True):
@@ -248,7 +249,7 @@ class Reader:
                 values.append(int(max(most, slot.lo)) if most != inf else slot.hi)
         if not known and any(tensor.offset is not None for tensor in call.row.tensors):
             return None  # where it starts depends on what is not known
-        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip).views
+        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip)
 
     def _access(self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool) -> Access:
         """Bytes from ``start`` behind an address; the whole buffer where that is not known, or would be more."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
+from math import inf, prod
+from typing import Any
 
 from tvm import tirx
 
@@ -50,6 +52,14 @@ class Ring:
     flags: tuple[tuple[RingFlag, int], ...]
 
 
+@dataclass(frozen=True)
+class Fill:
+    """How long a queue is held by filling its part of one slot, and how long after that the data is there."""
+
+    cycles: int
+    latency_cycles: int
+
+
 class OutOfIds(Exception):
     """A block's rings need more flags than the chip has; carries its turn."""
 
@@ -64,6 +74,10 @@ class Rings:
 
     around: Mapping[int, tuple[Ring, ...]]  # by the id of the step
     of_turn: Mapping[Turn, Ring]
+
+    @property
+    def of_buffer(self) -> dict[Any, Ring]:
+        return {buffer: ring for turn, ring in self.of_turn.items() for buffer in turn.buffers}
 
 
 def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
@@ -120,6 +134,24 @@ def _with_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
             raise OutOfIds(block.turn)
         flags.append((flag, base))
     return Ring(block.turn, block.slot, block.steps, tuple(flags))
+
+
+# ---- how long a slot takes -----------------------------------------------------------------------------------------
+
+
+def fills(ring: Ring) -> dict[Queue, Fill]:
+    """By queue, the copies into the slots of one execution; what an engine computes is there when it is done."""
+    found: dict[Queue, Fill] = {}
+    for step in ring.steps:
+        for event in step.inside:
+            if event.args is None or event.args.row.timing is None or event.queue in INTERLOCKED:
+                continue
+            if any(access.turn is ring.turn and access.writes for access in event.accesses):
+                timing, before = event.args.row.timing(event.args), found.get(event.queue, Fill(0, 0))
+                times = prod(loop.extent for loop in event.loops[ring.turn.depth :] if loop.extent != inf)
+                cycles = before.cycles + int(times) * timing.cycles
+                found[event.queue] = Fill(cycles, max(before.latency_cycles, timing.latency_cycles))
+    return found
 
 
 # ---- which flags a block needs ----------------------------------------------------------------------------------

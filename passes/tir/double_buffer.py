@@ -23,7 +23,7 @@ from compiler.codegen.instruction_form import (
     strides_of,
 )
 from compiler.codegen.lifetimes import ALIGNMENT, packed
-from compiler.codegen.rings import OutOfIds, find_rings
+from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence
@@ -41,44 +41,65 @@ class DoubleBuffer(Pass):
        is the same throughout one execution. The scalar unit, whose reads no flag delays, touches none of them.
     2. Slots are taken in turn by the count of executions over all loops around the block, as far as extents are known;
        where they are not, executions that follow one another may share a slot, which is slower and never wrong.
-    3. A block pays off that is executed ``least_turns`` times. All rings together fit the memory and the chip's flags;
-       where they do not, the block that is executed least gives up its own: with few turns, little is hidden.
+    3. A block pays off that is executed ``least_turns`` times. A slot more than two pays off where a copy takes long to
+       arrive: by more than one ``latency_share`` of the time in which it fills a slot.
+    4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
+       one, and of several the one that is executed least: with few turns, little is hidden.
     """
 
     name: ClassVar[str] = "double-buffer"
     requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
 
-    slots: int = 2
     least_turns: int = 2
+    most_slots: int = 3
+    latency_share: int = 10
 
     def run(self, subject: Any, chip: Chip) -> Any:
         found = _Finder()
         found.statement(subject.body)
         blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
-        for block in blocks:
-            block.slots = self.slots
         if not blocks or _overflows(subject, chip):
             return subject
-        while blocks:
-            changed = subject.with_body(_Rings(blocks).statement(subject.body))
-            excess = _overflows(changed, chip)
-            if not excess and _has_flags(changed, chip):
-                return changed
-            worst = [block for block in blocks if not excess or any(b.memory in excess for b in block.buffers)]
-            blocks.remove(min(worst or blocks, key=lambda block: block.turns))
-        return subject
+        for block in blocks:
+            block.slots = 2
+        written, rings = _fitting(subject, blocks, chip)
+        late = [
+            block for block in blocks if block.slots == 2 and block.turns > 2 and self._is_late(block, written, rings)
+        ]
+        for block in late:
+            block.slots = self.most_slots
+        if late:
+            written, _ = _fitting(subject, blocks, chip)
+        return written.func if written.allocations else subject
+
+    def _is_late(self, block: _Block, written: _Rings, rings: Rings) -> bool:
+        """Whether what fills the block's slots arrives long after it was sent."""
+        ring = rings.of_buffer[written.ring_of(block.buffers[0])]
+        return any(
+            fill.latency_cycles * self.latency_share > fill.cycles
+            for queue, fill in fills(ring).items()
+            if any(queue in local.writers for local in block.buffers)
+        )
+
+
+def _fitting(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings]:
+    """The kernel with rings of the blocks, whose slots are made fewer until everything fits (condition 4)."""
+    while True:
+        written = _Rings(func, blocks)
+        excess = _overflows(written.func, chip)
+        if not excess:
+            try:
+                return written, find_rings(Reader(chip, placed=False).kernel(written.func), chip.event_ids)
+            except OutOfIds:
+                pass
+        several = [block for block in blocks if block.slots > 1]
+        worst = [block for block in several if any(local.memory in excess for local in block.buffers)]
+        least = min(worst or several, key=lambda block: (-block.slots, block.turns))
+        least.slots -= 1
 
 
 def _overflows(func: Any, chip: Chip) -> set[str]:
     return {memory for memory, _, _, needed in packed(func) if needed > chip.memory_bytes(memory)}
-
-
-def _has_flags(func: Any, chip: Chip) -> bool:
-    try:
-        find_rings(Reader(chip, placed=False).kernel(func), chip.event_ids)
-    except OutOfIds:
-        return False
-    return True
 
 
 # ---- what may become rings --------------------------------------------------------------------------------------
@@ -91,15 +112,18 @@ class _Local:
     statement: Any
     around: tuple[Any, ...]  # the blocks around it, ``None`` for each loop
     queues: set[Queue] = field(default_factory=set)
+    writers: set[Queue] = field(default_factory=set)
     _inner: list[Any] = field(default_factory=list)  # from its own block to the innermost that holds all touches
 
-    def touch(self, queue: Queue, path: tuple[Any, ...]) -> None:
+    def touch(self, queue: Queue, path: tuple[Any, ...], *, writes: bool) -> None:
         inner = [*takewhile(lambda block: block is not None, path[len(self.around) - 1 :])]
         if not self.queues:
             self._inner = inner
         shared = zip(self._inner, inner, strict=False)
         self._inner = [mine for mine, _ in takewhile(lambda both: both[0].same_as(both[1]), shared)]
         self.queues.add(queue)
+        if writes:
+            self.writers.add(queue)
 
     @property
     def block(self) -> Any:
@@ -216,21 +240,20 @@ class _Finder:
         call = read_call(statement)
         if call is None:
             return
-        for value in call.operands:
-            if not isinstance(value, Address):
-                self._scalar(value)
-                continue
-            self._touch(value.buffer, call.queue)
-            self._scalar(*value.indices, *(() if value.byte_offset is None else (value.byte_offset,)))
+        addresses = [value for value in call.operands if isinstance(value, Address)]
+        self._scalar(*(value for value in call.operands if not isinstance(value, Address)))
+        for tensor, address in zip(call.row.tensors, addresses, strict=True):
+            self._touch(address.buffer, call.queue, writes="w" in tensor.role)
+            self._scalar(*address.indices, *(() if address.byte_offset is None else (address.byte_offset,)))
 
     def _scalar(self, *expressions: Any) -> None:
         for expression in expressions:
             if not isinstance(expression, tirx.IntImm | tirx.FloatImm | tirx.Var):
                 tvm_ffi.structural_walk(expression, (TensorLoad, lambda load: self._touch(load.source, Queue.S)))
 
-    def _touch(self, buffer: Any, queue: Queue) -> None:
+    def _touch(self, buffer: Any, queue: Queue, *, writes: bool = False) -> None:
         if buffer in self.locals:
-            self.locals[buffer].touch(queue, self._path)
+            self.locals[buffer].touch(queue, self._path, writes=writes)
 
 
 # ---- the rewrite ------------------------------------------------------------------------------------------------
@@ -239,37 +262,44 @@ class _Finder:
 class _Rings:
     """Writes the kernel down with the rings of some blocks."""
 
-    def __init__(self, blocks: list[_Block]) -> None:
+    def __init__(self, func: Any, blocks: list[_Block]) -> None:
         self._blocks: dict[Any, list[_Block]] = {}
+        self.allocations: dict[Any, Any] = {}  # of rings, by the buffer that there was
         for block in blocks:
-            self._blocks.setdefault(block.statement, []).append(block)
-        self._rings = {local.statement.buffer: local.ring(block.slots) for block in blocks for local in block.buffers}
+            if block.slots > 1:
+                self._blocks.setdefault(block.statement, []).append(block)
+                self.allocations |= {local.statement.buffer: local.ring(block.slots) for local in block.buffers}
         self._hoisted: list[Any] = []
+        self.func = func.with_body(self._statement(func.body))
 
-    def statement(self, statement: Any, loops: int = 0) -> Any:
+    def ring_of(self, local: _Local) -> Any:
+        """The buffer of the ring that a buffer became."""
+        return self.allocations[local.statement.buffer].buffer
+
+    def _statement(self, statement: Any, loops: int = 0) -> Any:
         match statement:
             case tirx.SeqStmt():
                 return self._sequence(statement, loops)
             case tirx.For():
-                loop = loop_with(statement, self.statement(statement.body, loops + 1))
+                loop = loop_with(statement, self._statement(statement.body, loops + 1))
                 if loops:
                     return loop
                 hoisted, self._hoisted = self._hoisted, []
                 return sequence([*hoisted, loop])
             case tirx.IfThenElse():
-                otherwise = None if statement.else_case is None else self.statement(statement.else_case, loops)
-                then = self.statement(statement.then_case, loops)
+                otherwise = None if statement.else_case is None else self._statement(statement.else_case, loops)
+                then = self._statement(statement.then_case, loops)
                 return tirx.IfThenElse(statement.condition, then, otherwise, statement.span)
             case tirx.AttrStmt():
-                body = self.statement(statement.body, loops)
+                body = self._statement(statement.body, loops)
                 return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body, statement.span)
-            case tirx.AllocBuffer() if statement.buffer in self._rings:
-                self._hoisted.append(self._rings[statement.buffer])
+            case tirx.AllocBuffer() if statement.buffer in self.allocations:
+                self._hoisted.append(self.allocations[statement.buffer])
                 return None
         return statement
 
     def _sequence(self, block: Any, loops: int) -> Any:
-        parts = [self.statement(part, loops) for part in block.seq]
+        parts = [self._statement(part, loops) for part in block.seq]
         if block not in self._blocks:
             return sequence(parts)
         count = {ring.slots: tirx.Var("slot", "int32") for ring in self._blocks[block]}
@@ -277,7 +307,7 @@ class _Rings:
             tirx.Bind(slot, tirx.floormod(self._blocks[block][0].turn(), slots)) for slots, slot in count.items()
         ]
         here = {
-            local.statement.buffer: (self._rings[local.statement.buffer].buffer, count[ring.slots])
+            local.statement.buffer: (self.ring_of(local), count[ring.slots])
             for ring in self._blocks[block]
             for local in ring.buffers
         }
