@@ -2,11 +2,11 @@
 
 The product's axes are [n, group, do, ho, wo, o | kd, c1, kh, kw, c0].
 
-    for core: for trip: { l1 = map; l1w = weights           # where they stay
-                          for product: { c0 = 0
-                                         for chunk: { l1 = map; l1w = weights
-                                                      for step: { a0 = windows of l1; b0 = l1w; c0 += a0 * b0 } }
-                                         ub = c0 }
+    for core: for trip: { c = 0
+                          for chunk: { l1 = map; w1 = weights                 # or further out, where they stay
+                                       for step: { w0 = w1
+                                                   for product: { a0 = windows of l1; c[product] += a0 * w0 } } }
+                          for product: ub[product] = c[product]
                           slaves }
 
 Consecutive cores are of one cluster, which reads what its cores share once. So cores are counted either with the output
@@ -172,7 +172,7 @@ def describe(problem: Problem, tile: Tile) -> str:
 def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
     taken, slaves = cube.keep_result(sch, master.block, chip)
     order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
-    placed = _cut(sch, master, problem, tile, order)
+    placed, stack = _cut(sch, master, problem, tile, order)
     sch.set_scope(matrix, 0, cube.L0A)
     whole_rows = tile.columns == problem.extents[WO]
     # How wide a part of a row is in L1 differs at the edges; its rows have to lie where they are found all the same.
@@ -180,7 +180,7 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
     once = tile.steps(problem) == 1
     at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
-    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.stacked == 1 else placed.step
+    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.stacked == 1 else stack
     sch.compute_at(matrix, near_map, preserve_unit_loops=True)
     cube.mark(sch, matrix, near_map, str(windows))
     if sch.get(matrix).reads:
@@ -192,15 +192,12 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]
     if once and tile.held == {"weights"}:
         near_weights = at_weights
-    elif once and tile.stacked > 1:
-        near_weights = placed.trips[-1]
-        at_weights = at_weights if "weights" in tile.held else near_weights
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip)
     cube.start_sum(sch, master.block, placed)
 
 
-def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> Placed:
+def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> tuple[Placed, Any]:
     """Cores, trips in an order, the products of a tile, chunks, steps, and what one instruction does."""
     loops = sch.get_loops(master.block)
     sizes = {HO: (tile.stacked, tile.rows), WO: (tile.columns,), OUT: (tile.outputs,)}
@@ -218,8 +215,10 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     cores = [kept[axis][0] for axis in (PLACES_LAST if tile.places_last else OUTPUTS_LAST)]
     trips = [kept[axis][1] for axis in order]
     inner = [parts[-1] for parts in (*kept, *reduced)]
-    sch.reorder(*cores, *trips, kept[HO][2], *(parts[0] for parts in reduced), *(parts[1] for parts in reduced), *inner)
+    stack = kept[HO][2]
+    sch.reorder(*cores, *trips, *(parts[0] for parts in reduced), *(parts[1] for parts in reduced), stack, *inner)
     core = sch.fuse(*cores)
     sch.bind(core, "blockIdx.x")
     first, last = reduced[0], reduced[-1]
-    return Placed(core, trips, first[0], last[0], last[1], inner, product=kept[HO][2])
+    placed = Placed(core, trips, first[0], last[0], last[1], inner, rows_of_product=(HO, tile.rows))
+    return placed, stack

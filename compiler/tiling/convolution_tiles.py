@@ -120,7 +120,7 @@ class Tile:
             "l1": map_again * self.map_bytes(problem) + weights_again * self.weight_bytes(problem),
             "l0a": 2 * m16 * blocks * BLOCK_BYTES,
             "l0b": 2 * o16 * blocks * BLOCK_BYTES,
-            "l0c": m16 * o16 * 4,
+            "l0c": self.stacked * m16 * o16 * 4,
             "ub": again * self.stacked * self.positions * o16 * problem.slave_bytes,
         }
 
@@ -208,7 +208,7 @@ def _spread(
         )
         for trips, cores in _grids(tiles, chip.cores):
             orders = (False, True) if cores[OUT] > 1 and prod(cores) > cores[OUT] else (False,)
-            for held in _holdings(problem, trips, stacked):
+            for held in _holdings(problem, trips):
                 tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, held)
                 chunk = _chunk(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2))
                 if chunk is not None:
@@ -216,24 +216,22 @@ def _spread(
 
 
 def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
-    """How many products a tile may have: more than one where that spares loads and stores little runs."""
+    """How many products a tile may have: weights that came beside the cube meet them all, and their map is one."""
     if columns < problem.extents[WO]:
         return [1]
     height = ceil_div(problem.extents[HO], rows)
-    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 4, 8, 16) if size <= height)})
+    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 3, 4, 6, 8, 16) if size <= height)})
 
 
-def _holdings(problem: Problem, trips: tuple[int, ...], stacked: int) -> list[frozenset[str]]:
-    """What may stay in L1: an operand that several trips read; the map of a tile of several products always does."""
+def _holdings(problem: Problem, trips: tuple[int, ...]) -> list[frozenset[str]]:
+    """What may stay in L1: an operand that several trips read."""
     places, outputs = prod(trips[axis] for axis in PLACES), trips[OUT]
     overlap = (problem.kernel[0] - 1) * problem.windows.dilations[0] >= problem.windows.strides[0]
     found = []
     for map_held, rows_held, weights_held in product((False, True), repeat=3):
         if rows_held and not (map_held and overlap and trips[HO] > 1 and trips[WO] == 1):
             continue
-        if map_held < (stacked > 1) or (map_held and outputs == 1 and stacked == 1 and not rows_held):
-            continue
-        if weights_held and places == 1 and stacked == 1:
+        if (map_held and outputs == 1 and not rows_held) or (weights_held and places == 1):
             continue
         names = (("map", map_held), ("rows", rows_held), ("weights", weights_held))
         found.append(frozenset(name for name, held in names if held))
@@ -263,7 +261,7 @@ def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:
     if tile.held >= {"map", "weights"}:
         return tile.chunk if tile.bytes_of(problem)["l1"] <= room else None
     steps_of_block = prod(e // s for e, s in zip(problem.kernel, tile.step[1:], strict=True))
-    blocks = tile.step[0] * max(1, STEPS_AHEAD // steps_of_block)
+    blocks = tile.step[0] * max(1, STEPS_AHEAD // (steps_of_block * tile.stacked))
     while blocks >= tile.step[0]:
         blocks = min(blocks, ceil_to(ceil_div(c1, ceil_div(c1, blocks)), tile.step[0]))
         if replace(tile, chunk=(blocks, kernel_rows)).bytes_of(problem)["l1"] <= room:

@@ -59,9 +59,9 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     leave = (out.fix_cycles + out.vector_cycles) / rounds
     last = leave + (max(out.store_cycles, stores) / rounds if inside > outside else inside / turns)
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
-    if products > 1 and 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes:
+    if rounds > 1 and 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes:
         serial += out.fix_cycles
-    if steps > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
+    if steps * tile.stacked > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
         serial += latency * chunks * rounds
     return Work(
         cores=cores,
@@ -93,15 +93,13 @@ def _product_cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
 
 
 def _near_cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
-    """Of MTE1: windows and weights come for every product, but where one step has all of k and they can stay."""
-    windows = weights = prod(tile.trips) * tile.stacked
+    """Of MTE1: windows come for every product, weights for all of a tile; for more where one step has all of k."""
+    windows, weights = prod(tile.trips) * tile.stacked, prod(tile.trips)
     if tile.steps(problem) == 1:
         if "map" in tile.held and tile.stacked == 1:
             windows //= tile.trips[OUT]
         if tile.held == {"weights"}:
             weights = tile.trips[GROUP] * tile.trips[OUT]
-        else:
-            weights //= tile.stacked
     k_bytes = problem.blocks * BLOCK_BYTES
     a = windows * ceil_to(tile.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
     return a + weights * ceil_to(tile.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b")

@@ -122,7 +122,7 @@ class Placed:
     step: Any  # innermost loop over steps
     inner: list[Any] = field(default_factory=list)
     result: str = ""  # " rows" where the result has no axis of columns
-    product: Any = None  # the loop over the products of one tile, where it may have several
+    rows_of_product: tuple[int, int] | None = None  # where a tile has several products: an axis, and what one has of it
 
 
 def cut_master(sch: Any, master: Master, cuts: Sequence[Cut], trip_order: Sequence[int]) -> Placed:
@@ -180,9 +180,9 @@ def start_sum(sch: Any, master: Any, placed: Placed) -> None:
     loops = sch.get_loops(master)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(placed.first_chunk)))
     start = sch.decompose_reduction(master, placed.first_chunk)
-    own = sch.get_loops(start)
-    if len(own) > first:
-        sch.annotate(own[first], CUBE, f"start{placed.result}")
+    own = sch.get_loops(start)[first + (placed.rows_of_product is not None) :]
+    if own:
+        sch.annotate(own[0], CUBE, f"start{placed.result}")
 
 
 def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
@@ -358,8 +358,13 @@ def place_slaves(
             raise NoFeasibleTile(
                 str(sch.get(block).name_hint), "a stage behind a product that needs more than its tile"
             )
-    product = placed.product or trip
-    sch.reverse_compute_at(taken, product, preserve_unit_loops=True)
+    product = trip
+    sch.reverse_compute_at(taken, trip, preserve_unit_loops=True)
+    if placed.rows_of_product is not None:
+        axis, rows = placed.rows_of_product
+        loops = loops_below(sch, taken, trip)
+        product, inner = sch.split(loops[axis], [None, rows])
+        sch.reorder(product, *loops[:axis], inner, *loops[axis + 1 :])
     if columns is not None:
         *outer, last = loops_below(sch, taken, trip)
         product = trip = sch.split(last, [None, columns])[0]

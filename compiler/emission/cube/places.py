@@ -149,6 +149,29 @@ def l0_bytes(scope: str, rows: int, columns: int, dtype: str) -> int:
     return ceil_to(rows, k0) * ceil_to(columns, FRACTAL) * size
 
 
+def place_in_l0c(nest: Nest, result: Access) -> tuple[Any, Any] | None:
+    """The byte at which the product begins that a nest makes or takes out, and the first column; None for other places.
+
+    L0C holds products of as many rows one after another: the first row counts them.
+    """
+    if is_zero(result.base):
+        return 0, 0
+    *indices, column = [index_of(result, axis) for axis in range(len(result.indices))]
+    if column is None or None in indices or mark_of(nest).endswith("rows"):
+        return None
+    first: Any = tirx.IntImm("int32", 0)
+    for index, extent_of_axis in zip(indices, result.shape, strict=False):
+        first = first * extent_of_axis + index.base
+    analyzer = result.surroundings.analyzer
+    rows = product_of([loop.bound for index in indices for loop in index.loops])
+    if not analyzer.can_prove(tirx.floormod(first, rows) == 0):
+        return None
+    if not analyzer.can_prove(tirx.floormod(column.base, FRACTAL) == 0):
+        return None
+    size = l0_bytes("local.l0c", rows, result.shape[-1], result.dtype)
+    return analyzer.simplify(tirx.floordiv(first, rows) * size), analyzer.simplify(column.base)
+
+
 def even_step(access: Access, loops: Sequence[Loop]) -> int | None:
     """Elements between consecutive iterations of all loops, counted through as one; zero for none, None if uneven."""
     step, span = 0, None

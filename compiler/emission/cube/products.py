@@ -8,7 +8,7 @@ from typing import Any
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import is_zero, product_of, rows_and_columns
+from compiler.emission.cube.places import is_zero, place_in_l0c, product_of, rows_and_columns
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import CUBE_TYPES
@@ -59,14 +59,15 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
     if roles is None:
         yield Rejection("madacc", "a loop is along neither m, n nor k")
         return
-    if not all(is_zero(access.base) for access in (nest.target, a, b)):
+    place = place_in_l0c(nest, nest.target)
+    if place is None or not all(is_zero(base) for base in (place[1], a.base, b.base)):
         yield Rejection("madacc", "an operand does not begin where its buffer does")
         return
     extents = [product_of([loop.extent for loop in roles[role]]) for role in "mnk"]
     bounds = [product_of([loop.bound for loop in roles[role]]) for role in "mnk"]
 
     def build() -> Any:
-        slots = [address_at(access.buffer, 0) for access in (nest.target, a, b)]
+        slots = [address_at(nest.target.buffer, place[0]), *(address_at(access.buffer, 0) for access in (a, b))]
         return guarded(nest.loops, instruction("madacc", (a.dtype,), [*slots, *extents]))
 
     price = instruction_cycles("madacc", (a.dtype,), (0, 0, 0, *bounds), chip)
@@ -82,14 +83,15 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
     if nest.target.memory != "l0c" or nest.value.op != "const":
         return
     rows, columns = rows_and_columns(nest, nest.target)
-    if not is_zero(nest.target.base):
+    place = place_in_l0c(nest, nest.target)
+    if place is None or not is_zero(place[1]):
         yield Rejection("mfill", "the result does not begin where its buffer does")
         return
     m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
     value = float(nest.value.value)
 
     def build() -> Any:
-        slots = [address_at(nest.target.buffer, 0), m, n, value]
+        slots = [address_at(nest.target.buffer, place[0]), m, n, value]
         return guarded(nest.loops, instruction("mfill", (nest.target.dtype,), slots))
 
     sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]

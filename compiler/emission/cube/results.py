@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tvm import tirx
-
-from compiler.emission.calls import address, address_at, guarded, instruction
+from compiler.emission.calls import address, address_at, guarded, instruction, number
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
     constant,
     even_step,
-    index_of,
-    is_zero,
+    place_in_l0c,
     product_of,
     rounded_up,
     rows_and_columns,
@@ -40,8 +37,8 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     if target.dtype not in ROUNDED[source.dtype]:
         yield Rejection("fix", f"the fixpipe does not make {target.dtype} of {source.dtype}")
         return
-    first = _first_column(source)
-    if first is None or not target.is_affine or not source.is_affine:
+    place = place_in_l0c(nest, source)
+    if place is None or not target.is_affine or not source.is_affine:
         yield Rejection("fix", "the columns do not begin with a block of them, or the rows not where their buffer does")
         return
     rows, columns = rows_and_columns(nest, source)
@@ -60,7 +57,7 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
 
     def build() -> Any:
         pitch = rounded_up(m, FRACTAL)
-        offset = source.surroundings.simplify(first * pitch * DTYPES[source.dtype].itemsize)
+        offset = source.surroundings.simplify(number(place[0] + place[1] * pitch * DTYPES[source.dtype].itemsize))
         known = constant(offset)
         slots = [
             address(target.buffer, start_of(target)),
@@ -73,17 +70,6 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
         return guarded(nest.loops, instruction("fix", mods, slots))
 
     yield Candidate("fix." + ".".join(mods), price, 1, build, kind="cube")
-
-
-def _first_column(source: Access) -> Any | None:
-    """The first column that is taken, of all rows; None where it is not the first of a block of columns."""
-    if is_zero(source.base):
-        return tirx.IntImm("int32", 0)
-    *rows, columns = [index_of(source, axis) for axis in range(len(source.indices))]
-    if columns is None or any(row is None or not is_zero(row.base) for row in rows):
-        return None
-    begins = source.surroundings.analyzer.can_prove(tirx.floormod(columns.base, FRACTAL) == 0)
-    return columns.base if begins else None
 
 
 def _taken(value: Term) -> tuple[Access, str] | None:

@@ -56,6 +56,7 @@ def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
     structural_walk(store.value, (ir.TensorLoad, loads.append))
     a, b = (next(load for load in loads if load.source.scope() == scope) for scope in ("local.l0a", "local.l0b"))
     in_b, in_c = _variables(b.indices), _variables(store.indices)
+    rows_of_one = 0
     for buffer, indices, along in (
         (a.source, a.indices, in_b),
         (b.source, b.indices, in_c),
@@ -63,7 +64,11 @@ def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
     ):
         second = prod(int(n) for n, index in zip(buffer.shape, indices, strict=True) if _variables([index]) & along)
         first = prod(int(n) for n in buffer.shape) // second
-        yield buffer, l0_bytes(buffer.scope(), first, second, ISA_DTYPE[str(buffer.dtype)])
+        rows_of_one = rows_of_one or first
+        # L0C holds products of as many rows one after another.
+        several = buffer.scope() == "local.l0c" and first % rows_of_one == 0
+        count = first // rows_of_one if several else 1
+        yield buffer, count * l0_bytes(buffer.scope(), first // count, second, ISA_DTYPE[str(buffer.dtype)])
 
 
 def _variables(indices: Any) -> set[Any]:
