@@ -263,7 +263,10 @@ class Nest:
 
 
 def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
-    """The leaf nest that ``stmt`` is, or None if it is something else: a sequence, an if, a loop not from zero."""
+    """The leaf nest that ``stmt`` is, or None if it is something else: a sequence, an if, a loop not from zero.
+
+    What a pragma marks is a nest of its own: loops around it are no part of it.
+    """
     loops: list[tuple[Any, Any]] = []
     pragmas: dict[str, Any] = {}
     while not isinstance(stmt, tirx.BufferStore):
@@ -275,7 +278,7 @@ def nest_of(stmt: Any, surroundings: Surroundings) -> Nest | None:
                 if is_pragma(key):
                     pragmas[str(key)] = value
         elif isinstance(stmt, tirx.AttrStmt):
-            if not is_pragma(stmt.attr_key):
+            if loops or not is_pragma(stmt.attr_key):
                 return None
             pragmas[str(stmt.attr_key)] = stmt.value
         else:
