@@ -11,6 +11,7 @@ from tvm import te, tirx
 
 from compiler.operators.convolution import convolution
 from compiler.tiling import convolution as template
+from compiler.tiling.search import analytical_cycles
 from tests.tiling.kernels import exact, random, run
 
 CHIPS = ("tw1", "tw2", "tiny")
@@ -83,7 +84,13 @@ def convolved(x: Any, w: Any, strides: Any, pads: Any, dilations: Any, group: in
 
 
 def check(
-    chip: str, case: dict[str, Any], dtype: str, bias: bool = False, relu: bool = False, attempt: int = 0
+    chip: str,
+    case: dict[str, Any],
+    dtype: str,
+    bias: bool = False,
+    relu: bool = False,
+    attempt: int = 0,
+    cut: Any = template.schedule,
 ) -> None:
     rank, group = len(case["x"]) - 2, case.get("group", 1)
     attributes = {
@@ -103,7 +110,7 @@ def check(
             return result
         return te.compute(result.shape, lambda *i: tirx.max(result[i], tirx.const(0, str(result.dtype))), "relu")
 
-    output = run(template.schedule, chip, arrays, define, attempt).output
+    output = run(cut, chip, arrays, define, attempt).output
     wanted = convolved(*exact([x, w]), **attributes, group=group)
     if bias:
         wanted = wanted + exact([arrays["bias"]])[0].reshape(-1, *(1,) * rank)
@@ -135,3 +142,25 @@ def test_bias_and_slaves(chip: str, number: int) -> None:
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 def test_a_later_attempt(chip: str) -> None:
     check(chip, {"x": (1, 35, 28, 28), "w": (96, 35, 3, 3), "pads": (1, 1, 1, 1)}, "float16", attempt=2)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("kind", ["map", "weights", "rows", "several products", "weights shared", "one step"])
+def test_kinds_of_tiles(chip: str, kind: str) -> None:
+    """The best tile of each kind: what stays in L1, several products beside one another, the order of the cores."""
+
+    def is_of_kind(tile: Any, problem: Any) -> bool:
+        if kind in ("map", "weights", "rows"):
+            return kind in tile.held
+        if kind == "several products":
+            return bool(tile.stacked > 1 and tile.rows * tile.columns % 16)
+        return bool(tile.places_last) if kind == "weights shared" else tile.steps(problem) == 1
+
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        tiles = [tile for tile in space.tiles() if is_of_kind(tile, space.problem)]
+        return space.apply(min(tiles, key=lambda tile: analytical_cycles(space.work(tile), target)))
+
+    kernel = (1, 1) if kind == "one step" else (3, 3)
+    case = {"x": (2, 20, 31, 15), "w": (72, 20, *kernel), "pads": (1, 1, 1, 1)}
+    check(chip, case, "float16", bias=True, relu=True, cut=cut)

@@ -156,14 +156,19 @@ def place_in_l0c(nest: Nest, result: Access) -> tuple[Any, Any] | None:
     """
     if is_zero(result.base):
         return 0, 0
-    *indices, column = [index_of(result, axis) for axis in range(len(result.indices))]
-    if column is None or None in indices or mark_of(nest).endswith("rows"):
-        return None
     first: Any = tirx.IntImm("int32", 0)
-    for index, extent_of_axis in zip(indices, result.shape, strict=False):
+    along_rows: list[Loop] = []
+    for axis, extent_of_axis in enumerate(result.shape[:-1]):
+        index = index_of(result, axis)
+        if index is None:
+            return None
         first = first * extent_of_axis + index.base
+        along_rows += index.loops
+    column = index_of(result, len(result.shape) - 1)
+    if column is None or mark_of(nest).endswith("rows"):
+        return None
     analyzer = result.surroundings.analyzer
-    rows = product_of([loop.bound for index in indices for loop in index.loops])
+    rows = product_of([loop.bound for loop in along_rows])
     if not analyzer.can_prove(tirx.floormod(first, rows) == 0):
         return None
     if not analyzer.can_prove(tirx.floormod(column.base, FRACTAL) == 0):
