@@ -19,7 +19,8 @@ _MANY = 0.3  # of a layer's time is worth a word
 
 @dataclass(frozen=True)
 class Advice:
-    layer: str
+    layer: str  # its name
+    title: str
     rule: str
     lost_cycles: int
     text: str
@@ -27,22 +28,27 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rule:
-    """``why`` says what is seen in a layer, or None where the rule does not apply; ``do`` what can be tried."""
+    """``why`` says what is seen in a layer, or None where the rule does not apply; ``do`` what can be tried.
+
+    ``narrower`` can be tried beside it, where the model does not compute in 16 bits yet.
+    """
 
     name: str
     why: Callable[[Layer], str | None]
     do: str
+    narrower: str = ""
 
 
-def advise(layers: Sequence[Layer]) -> tuple[Advice, ...]:
-    """For the layers that are furthest from their bounds, in cycles."""
+def advise(layers: Sequence[Layer], narrow: bool) -> tuple[Advice, ...]:
+    """For the layers that are furthest from their bounds, in cycles; ``narrow`` where they compute in 16 bits."""
     worst = sorted(layers, key=lambda layer: -layer.lost_cycles)[:MAX_LAYERS]
     found = []
     for layer in worst:
         for rule in RULES:
             why = rule.why(layer)
             if why is not None:
-                found.append(Advice(layer.name, rule.name, layer.lost_cycles, f"{why}: {rule.do}"))
+                do = rule.do if narrow or not rule.narrower else f"{rule.narrower}; {rule.do}"
+                found.append(Advice(layer.name, layer.title, rule.name, layer.lost_cycles, f"{why}: {do}"))
                 break
     return tuple(found)
 
@@ -200,14 +206,16 @@ def _anything(layer: Layer) -> str | None:
     return f"bound by {layer.limit}, at {100 * layer.limit_share:.0f} %"
 
 
+_HALF = "`--precision fp16` halves the bytes"
 RULES: tuple[Rule, ...] = (
     Rule(
         "at-the-roof", _at_the_roof,
-        "only less work helps: `--precision fp16`, or a larger batch so that weights are read for more than one input",
+        "only less work helps: a larger batch reads the weights once for more inputs",
+        "`--precision fp16` is less work",
     ),
     Rule(
         "few-cores", _few_cores,
-        "a larger batch (`--dim` or `--shape`) gives the others something to do; `tilewright explain` shows the tile",
+        "a larger batch gives the others something to do; `tilewright explain` shows the tile",
     ),
     Rule(
         "uneven", _uneven,
@@ -220,6 +228,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "too-much-traffic", _too_much_traffic,
         "operands are read again and again: larger tiles, or a shape whose tiles fit L1 (see `tilewright explain`)",
+        _HALF,
     ),
     Rule(
         "small-loads", _small_copies("MTE2"),
@@ -231,11 +240,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ddr", _ddr,
-        "`--precision fp16` halves the bytes; a larger batch reads the weights once for more inputs",
+        "a larger batch reads the weights once for more inputs",
+        _HALF,
     ),
     Rule(
         "loads", _busy_queue("MTE2"),
-        "one core's way to DDR is full: more cores (a larger batch), or less to load (`--precision fp16`)",
+        "every core loads as fast as its way to DDR allows: larger tiles load an operand less often",
+        _HALF,
     ),
     Rule(
         "bank-conflicts", _conflicts,
@@ -247,7 +258,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "vector", _busy_queue("V"),
-        "`--precision fp16` does twice as many elements; ReLU, scale and bias behind a product cost FIX, not V",
+        "cheaper functions (ReLU, a tanh approximation); scale, bias and ReLU behind a product cost FIX, not V",
+        "`--precision fp16` does twice as many elements at once",
     ),
     Rule(
         "padded-cube", _padded_cube,
@@ -255,11 +267,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "cube", _busy_queue("M"),
-        "`--precision fp16` multiplies four times as fast as fp32, int8 twice as fast as fp16",
+        "int8 multiplies twice as fast as fp16",
+        "`--precision fp16` multiplies four times as fast as fp32",
     ),
     Rule(
         "operands", _busy_queue("MTE1"),
         "operands move from L1 for few products: larger tiles of m and n reuse them more often",
+        _HALF,
     ),
     Rule(
         "results", _busy_queue("FIX"),
@@ -268,6 +282,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "stores", _busy_queue("MTE3"),
         "a narrower type of the result, or an elementwise operator next, which joins the kernel by itself",
+        _HALF,
     ),
     Rule(
         "scalar", _busy_queue("S"),

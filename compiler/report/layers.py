@@ -41,6 +41,13 @@ class Layer:
     bound: Bound | None = None
 
     @property
+    def title(self) -> str:
+        """What a person knows it by: its first ONNX node, and how many more there are."""
+        if not self.nodes:
+            return self.name
+        return f"{self.nodes[0]} +{len(self.nodes) - 1}" if len(self.nodes) > 1 else self.nodes[0]
+
+    @property
     def span(self) -> int:
         return self.end - self.start
 

@@ -88,7 +88,13 @@ class Profile:
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
         """For the layers that lose most, the worst first."""
-        return advise(self.layers)
+        return advise(self.layers, self.is_narrow)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether floats have 16 bits: as asked, or as the model has them."""
+        precision = self.model.options.get("precision") or ""
+        return precision in ("fp16", "bf16") or all("fp32" not in layer.macs for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain tables, as ``--json`` prints them; docs/profile.md lists the keys."""

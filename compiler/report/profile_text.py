@@ -8,7 +8,7 @@ from typing import Any
 from compiler.isa.dtypes import Queue
 from compiler.report.layers import Layer
 from compiler.report.profile import Profile
-from compiler.report.tables import columns, size_text, some
+from compiler.report.tables import columns, size_text
 
 _NAME_CHARS = 40
 
@@ -81,29 +81,29 @@ def _queues(profile: Profile) -> Iterator[str]:
 def _layer_lines(profile: Profile, top: int, sort: str) -> Iterator[str]:
     chosen = sorted_layers(profile.layers, sort)
     shown = chosen[:top] if top else chosen
-    rows = [("kernel", "cycles", "%", "bound", "ratio", "limit", "conflicts", "DDR", "cores", "nodes")]
+    rows = [("layer", "cycles", "%", "bound", "ratio", "limit", "conflicts", "DDR", "cores")]
     for layer in shown:
         bound = f"{layer.bound.cycles:,} {layer.bound.by}" if layer.bound is not None else "-"
         rows.append((
-            _cut(layer.name), f"{layer.cycles:,}", f"{100 * layer.share:.1f}", bound,
+            _cut(layer.title), f"{layer.cycles:,}", f"{100 * layer.share:.1f}", bound,
             f"{layer.ratio:.2f}" if layer.ratio is not None else "-",
             f"{layer.limit} {100 * layer.limit_share:.0f}%", f"{layer.conflict_cycles:,}", size_text(layer.ddr_bytes),
-            str(layer.cores), some([_cut(node) for node in layer.nodes], 2),
+            str(layer.cores),
         ))  # fmt: skip
-    yield from _aligned(rows, left=(0, 5, 9))
+    yield from _aligned(rows, left=(0, 5))
     if len(chosen) > len(shown):
         rest = chosen[len(shown) :]
         share = 100 * sum(layer.share for layer in rest)
-        yield f"{len(rest)} more kernels, {share:.1f} % of the cycles, are not shown: --top 0 shows all"
+        yield f"{len(rest)} more layers, {share:.1f} % of the cycles, are not shown: --top 0 shows all"
 
 
 def _advice(profile: Profile) -> Iterator[str]:
     if not profile.advice:
         return
     yield ""
-    yield "what to try, for the kernels that lose most:"
+    yield "what to try, for the layers that lose most:"
     for one in profile.advice:
-        yield f"  {_cut(one.layer)}, {one.lost_cycles:,} cycles above its bound"
+        yield f"  {_cut(one.title)}, {one.lost_cycles:,} cycles above its bound"
         yield f"    {one.text}"
 
 

@@ -66,7 +66,7 @@ CASES = {
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
 def test_every_rule_speaks_for_a_layer_of_its_kind(rule: Any) -> None:
     assert set(CASES) == {rule.name for rule in RULES}
-    (found,) = advise([CASES[rule.name]])
+    (found,) = advise([CASES[rule.name]], narrow=True)
     assert found.rule == rule.name, found.text
     limit = CASES[rule.name].limit
     assert limit in (LATENCY, found.text.split()[2].rstrip(",")) or rule.name == "at-the-roof"
@@ -75,9 +75,20 @@ def test_every_rule_speaks_for_a_layer_of_its_kind(rule: Any) -> None:
 
 def test_the_layers_that_lose_most_come_first() -> None:
     layers = [layer(name=str(cycles), cycles=cycles, bound=Bound(0, 0, 500)) for cycles in range(1_000, 11_000, 1_000)]
-    assert [one.layer for one in advise(layers)] == [str(10_000 - 1_000 * i) for i in range(MAX_LAYERS)]
+    assert [one.layer for one in advise(layers, narrow=True)] == [str(10_000 - 1_000 * i) for i in range(MAX_LAYERS)]
 
 
 def test_a_layer_without_a_bound_has_advice_too() -> None:
-    (found,) = advise([layer(bound=None, work=None, busiest={"V": BUSY})])
+    (found,) = advise([layer(bound=None, work=None, busiest={"V": BUSY})], narrow=True)
     assert found.rule == "vector"
+
+
+def test_half_precision_is_proposed_where_it_is_not_there_yet() -> None:
+    (wide,), (narrow,) = (advise([CASES["ddr"]], narrow=narrow) for narrow in (False, True))
+    assert "--precision fp16" in wide.text
+    assert "--precision fp16" not in narrow.text
+
+
+def test_a_layer_is_called_by_its_first_node() -> None:
+    assert layer(nodes=("/conv", "/relu", "/add")).title == "/conv +2"
+    assert layer(nodes=()).title == "layer"

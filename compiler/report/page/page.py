@@ -152,5 +152,5 @@ def _card(name: str, figure: str, note: str) -> str:
 
 def _advice(profile: Profile) -> Iterator[str]:
     for one in profile.advice:
-        head = element("b", text(one.layer))
+        head = element("b", text(one.title))
         yield element("li", head, f" {one.lost_cycles:,} cycles above its bound", element("p", text(one.text)))

@@ -144,7 +144,7 @@ def _bands(found: Timeline, profile: Profile, width: int, bottom: int) -> Iterat
         if index % 2 == 0:
             yield rectangle(x, 12, wide, bottom - 12, class_="band")
         if wide >= _MIN_LABEL:
-            yield label(x + 3, 24, layer.name[: int(wide / 6)], class_="band-name")
+            yield label(x + 3, 24, layer.title[: int(wide / 6)], class_="band-name")
 
 
 def area(below: np.ndarray, above: np.ndarray, left: float, width: float, y: float) -> str:
@@ -178,5 +178,5 @@ def script_data(found: Timeline, profile: Profile) -> dict[str, Any]:
             for queue in LANES
         ]
         + [{"name": "DDR", "series": [series.packed(found.ddr)]}],
-        "layers": [[text(layer.name), layer.cycles] for layer in profile.layers],
+        "layers": [[text(layer.title), layer.cycles] for layer in profile.layers],
     }
