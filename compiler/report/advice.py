@@ -86,9 +86,11 @@ def imbalance(layer: Layer, queue: str) -> float:
 
 
 def cube_fill(layer: Layer) -> float:
-    """Products that are asked for, of those that the cube could do while it was busy."""
-    wanted = sum(count / layer.chip.macs_per_cycle(dtype) for dtype, count in layer.macs.items())
-    return wanted / layer.busy["M"] if layer.busy.get("M") else 1.0
+    """Products that the model asks for, of those that the cube could do while it was busy."""
+    asked = layer.work.macs if layer.work is not None and layer.work.macs else layer.macs
+    chip = layer.chip
+    cycles = sum(count / chip.macs_per_cycle(dtype) for dtype, count in asked.items() if chip.multiplies(dtype))
+    return cycles / layer.busy["M"] if layer.busy.get("M") else 1.0
 
 
 def _at_the_roof(layer: Layer) -> str | None:
@@ -203,6 +205,8 @@ def _flags(layer: Layer) -> str | None:
 
 
 def _anything(layer: Layer) -> str | None:
+    if layer.limit == LATENCY:
+        return f"nothing is busy for more than {100 * layer.limit_share:.0f} % of the time"
     return f"bound by {layer.limit}, at {100 * layer.limit_share:.0f} %"
 
 

@@ -7,7 +7,7 @@ its last instruction belongs to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,6 +37,11 @@ class Path:
     moved_bytes: int
     line_bytes: int
 
+    def __add__(self, other: Path) -> Path:
+        return Path(
+            self.copies + other.copies, self.moved_bytes + other.moved_bytes, self.line_bytes + other.line_bytes
+        )
+
 
 @dataclass(frozen=True)
 class Attribution:
@@ -54,6 +59,40 @@ class Attribution:
     llb_bytes: np.ndarray
     macs: tuple[Mapping[str, int], ...]
     paths: tuple[Mapping[str, Path], ...]
+
+    def together(self, groups: Sequence[Sequence[int]]) -> Attribution:
+        """Of groups of kernels, each called by its first."""
+
+        def summed(values: np.ndarray) -> np.ndarray:
+            found: np.ndarray = np.stack([values[list(group)].sum(axis=0) for group in groups])
+            return found
+
+        return Attribution(
+            tuple(self.names[group[0]] for group in groups),
+            np.array([self.start[list(group)].min() for group in groups]),
+            np.array([self.end[list(group)].max() for group in groups]),
+            summed(self.cycles),
+            summed(self.busy),
+            summed(self.stalled),
+            summed(self.instructions),
+            summed(self.conflicts),
+            summed(self.ddr_bytes),
+            summed(self.llb_bytes),
+            tuple(_added([self.macs[kernel] for kernel in group]) for group in groups),
+            tuple(_joined([self.paths[kernel] for kernel in group]) for group in groups),
+        )
+
+
+def _added(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {key: sum(table.get(key, 0) for table in tables) for key in dict.fromkeys(k for t in tables for k in t)}
+
+
+def _joined(tables: Sequence[Mapping[str, Path]]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for table in tables:
+        for name, path in table.items():
+            found[name] = found.get(name, Path(0, 0, 0)) + path
+    return found
 
 
 def kernel_of_instruction(program: Program) -> tuple[tuple[str, ...], np.ndarray]:
@@ -240,11 +279,7 @@ class _Work:
         moved, lines = classes.moved_bytes.tolist(), classes.line_bytes.tolist()
         for kernel, klass, count in self._ran:
             if moved[klass]:
-                path, known = classes.path[klass], found[kernel]
-                so_far = known.get(path, Path(0, 0, 0))
-                known[path] = Path(
-                    so_far.copies + count,
-                    so_far.moved_bytes + count * moved[klass],
-                    so_far.line_bytes + count * lines[klass],
-                )
+                more = Path(count, count * moved[klass], count * lines[klass])
+                path = classes.path[klass]
+                found[kernel][path] = found[kernel].get(path, Path(0, 0, 0)) + more
         return found

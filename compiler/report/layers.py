@@ -1,4 +1,4 @@
-"""One kernel of a run in numbers, and what bounded it."""
+"""One layer of a run in numbers, and what bounded it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Layer:
     """Cycles and bytes are sums over cores; ``busiest`` is the most that one core was busy, by queue."""
 
     name: str
+    kernels: tuple[str, ...]
     nodes: tuple[str, ...]
     program: int
     tile: str

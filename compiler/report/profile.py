@@ -1,13 +1,14 @@
 """A run of a model as its author wants to see it: which layers take the time, why, and what could be done.
 
-A layer is one kernel: the ONNX nodes that it computes. Kernels may overlap: ``start`` to ``end`` is when a kernel was
-at work, ``cycles`` by how much it put off the end; these add up to all cycles.
+A layer is a kernel and the ONNX nodes that it computes; kernels that compute parts of one node are one layer. Kernels
+may overlap: ``start`` to ``end`` is when a layer was at work, ``cycles`` by how much it put off the end; these add up
+to all cycles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from compiler.report.attribution import Attribution, Path, attribute
 from compiler.report.bounds import Bound, Work
 from compiler.report.layers import Layer
 from compiler.report.model_bounds import ModelWork
-from compiler.report.traffic import Moved, ddr_traffic
+from compiler.report.traffic import Moved, added, ddr_traffic
 from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment
 from compiler.sim.pipeline import REASONS
@@ -36,7 +37,8 @@ class Profile:
     model: CompiledModel
     runs: tuple[Run, ...]
     layers: tuple[Layer, ...]
-    traffic: tuple[Moved, ...]
+    order: tuple[tuple[int, int], ...]  # of every kernel, one after the other: which layer it is of, and its cycles
+    traffic: tuple[Moved, ...]  # by layer
     work: Work | None  # what no program can leave out
     bound: Bound | None
 
@@ -126,7 +128,7 @@ class Profile:
                 for segment in self.host_kernels
             ],
             "ddr_traffic": [
-                {"layer": one.kernel, "tensor": one.tensor, "queue": one.queue, "bytes": one.bytes}
+                {"layer": one.layer, "tensor": one.tensor, "queue": one.queue, "bytes": one.bytes}
                 for one in self.traffic
             ],
         }
@@ -154,6 +156,7 @@ def _bound_dict(bound: Bound | None) -> dict[str, Any] | None:
 def _layer_dict(layer: Layer) -> dict[str, Any]:
     return {
         "name": layer.name,
+        "kernels": list(layer.kernels),
         "nodes": list(layer.nodes),
         "program": layer.program,
         "tile": layer.tile,
@@ -211,43 +214,79 @@ def profile(
     runs = runs or loaded.runs or timed(model)
     total = sum(run.cycles for run in runs)
     layers: list[Layer] = []
+    order: list[tuple[int, int]] = []
     traffic: list[Moved] = []
     offset = 0
-    titles = _titles(model)
+    titles, nodes = _titles(model), dict(model.kernels)
     for number, run in enumerate(runs):
-        layers += _layers(run, attribute(run), number, offset, total, model, tiles or {})
-        traffic += ddr_traffic(run, titles)
+        found = attribute(run)
+        groups = sharing([nodes.get(name, ()) for name in found.names])
+        mine = _layers(found, groups, nodes, tiles or {}, model.chip, total)
+        layer_of = {kernel: len(layers) + index for index, group in enumerate(groups) for kernel in group}
+        order += [(layer_of[kernel], cycles) for kernel, cycles in enumerate(found.cycles.tolist())]
+        layers += [replace(one, program=number, start=one.start + offset, end=one.end + offset) for one in mine]
+        names = {found.names[kernel]: layers[layer].name for kernel, layer in layer_of.items()}
+        traffic += [replace(each, layer=names[each.layer]) for each in ddr_traffic(run, titles)]
         offset += run.cycles
     if work is not None:
         layers = _bounded(layers, work, model.chip)
-    bound = work.total.bound(model.chip) if work is not None else None
-    return Profile(model, runs, tuple(layers), tuple(traffic), work.total if work is not None else None, bound)
+    return Profile(
+        model,
+        runs,
+        tuple(layers),
+        tuple(order),
+        added(traffic),
+        work.total if work is not None else None,
+        work.total.bound(model.chip) if work is not None else None,
+    )
+
+
+def sharing(nodes: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Kernels by number, those together that have a node in common, in the order of their firsts."""
+    group_of: dict[int, int] = {}
+    owner: dict[str, int] = {}
+
+    def first(kernel: int) -> int:
+        while group_of[kernel] != kernel:
+            kernel = group_of[kernel]
+        return kernel
+
+    for kernel, mine in enumerate(nodes):
+        group_of[kernel] = kernel
+        for node in mine:
+            before = first(owner.setdefault(node, kernel))
+            here = first(kernel)
+            group_of[max(before, here)] = min(before, here)
+    found: dict[int, list[int]] = {}
+    for kernel in range(len(nodes)):
+        found.setdefault(first(kernel), []).append(kernel)
+    return list(found.values())
 
 
 def _layers(
-    run: Run,
-    found: Attribution,
-    number: int,
-    offset: int,
-    total: int,
-    model: CompiledModel,
+    each: Attribution,
+    groups: Sequence[Sequence[int]],
+    nodes: Mapping[str, tuple[str, ...]],
     tiles: Mapping[str, str],
+    chip: Chip,
+    total: int,
 ) -> list[Layer]:
-    nodes = dict(model.kernels)
+    found = each.together(groups)
     layers = []
-    for index, name in enumerate(found.names):
+    for index, group in enumerate(groups):
+        kernels = tuple(each.names[kernel] for kernel in group)
         busy, stalled = found.busy[index], found.stalled[index]
-        worked = np.flatnonzero(busy[:, Queue.S + 1 :].sum(axis=1))
         layers.append(
             Layer(
-                name=name,
-                nodes=nodes.get(name, ()),
-                program=number,
-                tile=tiles.get(name, ""),
-                chip=model.chip,
-                cores=len(worked),
-                start=offset + int(found.start[index]),
-                end=offset + int(found.end[index]),
+                name=found.names[index],
+                kernels=kernels,
+                nodes=tuple(dict.fromkeys(node for kernel in kernels for node in nodes.get(kernel, ()))),
+                program=0,
+                tile="; ".join(dict.fromkeys(tiles[kernel] for kernel in kernels if kernel in tiles)),
+                chip=chip,
+                cores=int(np.count_nonzero(busy[:, Queue.S + 1 :].sum(axis=1))),
+                start=int(found.start[index]),
+                end=int(found.end[index]),
                 cycles=int(found.cycles[index]),
                 share=int(found.cycles[index]) / total if total else 0.0,
                 instructions=_by_queue(found.instructions[index]),
@@ -272,9 +311,7 @@ def _by_queue(values: np.ndarray) -> dict[str, int]:
 
 
 def _bounded(layers: Sequence[Layer], work: ModelWork, chip: Chip) -> list[Layer]:
-    """With bounds where they can be given: a node that several kernels share has none in any of them."""
-    from dataclasses import replace
-
+    """With bounds where they can be given: a node that several programs share has none in any of them."""
     uses: dict[str, int] = {}
     for layer in layers:
         for node in layer.nodes:

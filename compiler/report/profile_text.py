@@ -56,7 +56,7 @@ def _summary(profile: Profile) -> Iterator[str]:
     if profile.work is not None:
         ddr += f", {size_text(profile.work.ddr_bytes)} must be"
     rows.append(("DDR", ddr))
-    rows.append(("kernels", f"{len(profile.layers)} on {profile.cores} cores"))
+    rows.append(("layers", f"{len(profile.layers)}, of {len(profile.order)} kernels, on {profile.cores} cores"))
     yield from columns(rows, indent="  ", numbers=False)
     for segment in profile.host_kernels[:5]:
         yield f"  on the host, and in no figure here: {segment.operator or segment.name}: {segment.reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,16 +21,25 @@ _DDR_MEMORY = MEMORIES.index("ddr")
 class Moved:
     """Bytes in whole lines, as DDR moved them."""
 
-    kernel: str
+    layer: str  # or the kernel, where layers are not known yet
     tensor: str
     queue: str
     bytes: int
 
 
-def folded(moved: tuple[Moved, ...]) -> Iterator[str]:
-    """As flame graph tools read it: ``kernel;tensor;queue bytes``."""
+def added(moved: Sequence[Moved]) -> tuple[Moved, ...]:
+    """One of each kind."""
+    found: dict[tuple[str, str, str], int] = {}
     for each in moved:
-        yield ";".join(part.replace(";", ":").replace(" ", "_") for part in (each.kernel, each.tensor, each.queue)) + (
+        key = (each.layer, each.tensor, each.queue)
+        found[key] = found.get(key, 0) + each.bytes
+    return tuple(Moved(*key, size) for key, size in found.items())
+
+
+def folded(moved: tuple[Moved, ...]) -> Iterator[str]:
+    """As flame graph tools read it: ``layer;tensor;queue bytes``."""
+    for each in moved:
+        yield ";".join(part.replace(";", ":").replace(" ", "_") for part in (each.layer, each.tensor, each.queue)) + (
             f" {each.bytes}"
         )
 

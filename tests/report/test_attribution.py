@@ -7,6 +7,7 @@ import pytest
 
 import compiler
 from compiler.report.attribution import Attribution, attribute, kernel_of_instruction
+from compiler.report.profile import sharing
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.simulator import Run, prepare
 from compiler.sim.statistics import statistics
@@ -65,3 +66,19 @@ def test_a_program_without_labels_is_one_kernel() -> None:
     names, kernel = kernel_of_instruction(replace(run.program, labels=(), name="hand"))
     assert names == ("hand",)
     assert not kernel.any()
+
+
+def test_groups_of_kernels_add_up_too() -> None:
+    run, found = ran("digits-cnn", "tiny")
+    both = found.together([[0, 2], [1, 3, 4]])
+    assert both.names == (found.names[0], found.names[1])
+    assert both.cycles.sum() == run.cycles
+    assert np.array_equal(both.busy[0], found.busy[0] + found.busy[2])
+    assert (both.start[0], both.end[0]) == (found.start[0], found.end[2])
+    moved = found.paths[0]["ddr_ub"] + found.paths[2]["ddr_ub"]
+    assert both.paths[0]["ddr_ub"] == moved
+
+
+def test_kernels_of_one_node_are_one_layer() -> None:
+    nodes = [("a",), ("b", "c"), ("d",), ("c",), (), ("a", "e"), ("e", "d")]
+    assert sharing(nodes) == [[0, 2, 5, 6], [1, 3], [4]]

@@ -53,7 +53,7 @@ def test_it_asks_nobody_for_anything() -> None:
 def test_names_are_text() -> None:
     found = profiled()
     layers = tuple(replace(layer, name=NASTY, nodes=(NASTY,), tile=NASTY) for layer in found.layers)
-    traffic = tuple(replace(each, kernel=NASTY, tensor=NASTY) for each in found.traffic)
+    traffic = tuple(replace(each, layer=NASTY, tensor=NASTY) for each in found.traffic)
     html = page(replace(found, layers=layers, traffic=traffic, model=replace(found.model, name=NASTY)))
     assert "evil" in html
     assert "<img" not in html
@@ -65,8 +65,9 @@ def test_names_are_text() -> None:
 def test_a_thousand_layers_are_a_small_file() -> None:
     found = profiled()
     layers = tuple(replace(layer, name=f"{layer.name}_{i}") for i in range(200) for layer in found.layers)
-    traffic = tuple(replace(each, kernel=f"{each.kernel}_{i}") for i in range(200) for each in found.traffic)
-    html = page(replace(found, layers=layers, traffic=traffic))
+    traffic = tuple(replace(each, layer=f"{each.layer}_{i}") for i in range(200) for each in found.traffic)
+    order = tuple((i, found.cycles // 1000) for i in range(1000))
+    html = page(replace(found, layers=layers, order=order, traffic=traffic))
     assert len(html) < 2_000_000
     assert html.count("<tr data-layer") == 1000
     assert "show all 1000" in html
@@ -76,7 +77,8 @@ def test_the_script_gets_what_the_picture_shows() -> None:
     html = page(profiled(), core=1)
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html)[1])  # type: ignore[index]
     assert data["cycles"] == profiled().cycles
-    assert sum(cycles for _, cycles in data["layers"]) == profiled().cycles
+    assert sum(cycles for _, cycles in data["order"]) == profiled().cycles
+    assert [title for title, _, _ in data["layers"]] == [layer.title for layer in profiled().layers]
     assert [lane["name"] for lane in data["lanes"]] == [queue.name for queue in timeline.LANES] + ["DDR"]
     assert "Timeline of core 1" in html
     for lane in data["lanes"]:

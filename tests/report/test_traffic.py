@@ -3,8 +3,11 @@
 import numpy as np
 
 import compiler
+from compiler.isa.assembler import assemble
 from compiler.report.profile import profile
-from compiler.report.traffic import Moved, _merged, _Painted, folded
+from compiler.report.traffic import Moved, _merged, _Painted, ddr_traffic, folded
+from compiler.sim.simulator import prepare
+from compiler.target import load_chip
 from models import zoo
 
 
@@ -13,18 +16,51 @@ def test_all_bytes_are_somebodys() -> None:
     found = profile(loaded)
     assert sum(each.bytes for each in found.traffic) == found.ddr_bytes
     for layer in found.layers:
-        assert sum(each.bytes for each in found.traffic if each.kernel == layer.name) == layer.ddr_bytes
+        assert sum(each.bytes for each in found.traffic if each.layer == layer.name) == layer.ddr_bytes
 
 
 def test_tensors_are_called_as_people_call_them() -> None:
     loaded = compiler.load(compiler.compile(zoo.build("digits-cnn"), chip="tiny", precision="fp16"))
     by_kernel: dict[str, set[tuple[str, str]]] = {}
     for each in profile(loaded).traffic:
-        by_kernel.setdefault(each.kernel, set()).add((each.tensor, each.queue))
+        by_kernel.setdefault(each.layer, set()).add((each.tensor, each.queue))
     assert ("image", "MTE2") in by_kernel["Relu_output_0"]
-    assert ("result of Relu_output_0", "MTE2") in by_kernel["Relu_1_output_0"]
+    results = {tensor for kept in by_kernel.values() for tensor, _ in kept if tensor.startswith("result of ")}
+    assert results <= {f"result of {kernel}" for kernel in by_kernel}
     assert any(tensor.startswith("constant w") for tensor, _ in by_kernel["Relu_1_output_0"])
     assert any(tensor == "logits" for tensor, _ in by_kernel["logits"])
+
+
+def test_what_is_read_is_called_by_who_wrote_it() -> None:
+    """One kernel writes in two pieces what another reads at once."""
+    program = assemble(
+        """
+        .chip tiny
+        .cores 1
+        .input x ddr fp32 [64]
+        .output y ddr fp32 [64]
+        .buffer t ddr fp32 [64]
+        first:
+            ld.ddr.ub.fp32.1d [0; 1], [x; 1], <64>
+            barrier_all
+            st.ddr.fp32.1d [t; 1], [0; 1], <32>
+            st.ddr.fp32.1d [t + 128; 1], [128; 1], <32>
+            barrier_all
+        second:
+            ld.ddr.ub.fp32.1d [0; 1], [t; 1], <64>
+            barrier_all
+            st.ddr.fp32.1d [y; 1], [0; 1], <64>
+            halt
+        """,
+        chip=load_chip("tiny"),
+    )
+    found = ddr_traffic(prepare(program, load_chip("tiny")), {"x": "image"})
+    assert set(found) == {
+        Moved("first", "image", "MTE2", 256),
+        Moved("first", "result of first", "MTE3", 256),
+        Moved("second", "result of first", "MTE2", 256),
+        Moved("second", "y", "MTE3", 256),
+    }
 
 
 def test_folded_stacks_keep_their_separators() -> None:

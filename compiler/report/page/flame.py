@@ -29,7 +29,7 @@ def _boxes(traffic: tuple[Moved, ...], total: int) -> Iterator[str]:
 
 def _level(traffic: tuple[Moved, ...], total: int, x: float, depth: int) -> Iterator[str]:
     """One row of boxes, each with those below it; in the order in which they came."""
-    key = ("kernel", "tensor", "queue")[depth - 1]
+    key = ("layer", "tensor", "queue")[depth - 1]
     groups: dict[str, list[Moved]] = {}
     for each in traffic:
         groups.setdefault(getattr(each, key), []).append(each)

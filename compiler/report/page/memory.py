@@ -41,8 +41,9 @@ def _lives(profile: Profile, name: str, core: int) -> tuple[Lives, np.ndarray] |
     if not parts:
         return None
     every = Lives(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("low", "high", "born", "died")))
-    ends = np.cumsum([layer.cycles for layer in profile.layers])
-    return every, np.searchsorted(ends, every.born, side="right")
+    layers, cycles = (np.array(column) for column in zip(*profile.order, strict=True))
+    at = np.searchsorted(np.cumsum(cycles), every.born, side="right")
+    return every, layers[np.minimum(at, len(layers) - 1)]
 
 
 def _picture(profile: Profile, name: str, core: int, found: Lives, layer: np.ndarray) -> str:

@@ -4,7 +4,8 @@
   const unpack = (text) => (text ? Uint8Array.from(atob(text), (c) => c.charCodeAt(0)) : new Uint8Array(data.bins));
   for (const lane of data.lanes) lane.series = lane.series.map(unpack);
   const ends = [];
-  data.layers.reduce((at, [, cycles]) => (ends.push(at + cycles), at + cycles), 0);
+  data.order.reduce((at, [, cycles]) => (ends.push(at + cycles), at + cycles), 0);
+  const names = data.order.map(([layer]) => data.layers[layer][0]);
 
   // ---- the timeline: the same steps as the page was written with, for a part of the run
   const COLUMNS = 1100;
@@ -83,9 +84,6 @@
     document.getElementById("where").textContent = `cycles ${format(from)} to ${format(to)}`;
   }
 
-  const decoder = document.createElement("textarea");
-  const names = data.layers.map(([name]) => ((decoder.innerHTML = name), decoder.value));
-
   function show(begin, end) {
     const least = Math.max(8, data.cycles / bins) * 8;
     if (end - begin < least) { const middle = (begin + end) / 2; begin = middle - least / 2; end = middle + least / 2; }
@@ -102,7 +100,7 @@
     const box = svg.getBoundingClientRect(), x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
     return from + ((x - data.left) / data.width) * (to - from);
   }
-  const layerAt = (cycle) => Math.max(0, Math.min(ends.length - 1, ends.findIndex((end) => cycle < end)));
+  const kernelAt = (cycle) => Math.max(0, Math.min(ends.length - 1, ends.findIndex((end) => cycle < end)));
 
   for (const button of document.querySelectorAll("[data-zoom]"))
     button.addEventListener("click", () => {
@@ -123,7 +121,7 @@
     if (held !== null) { const shift = held - cycleAt(event); show(from + shift, to + shift); return; }
     const cycle = cycleAt(event), bin = Math.max(0, Math.min(bins - 1, Math.floor((cycle / data.cycles) * bins)));
     const busy = data.lanes.map((lane) => `${lane.name} ${Math.round(lane.series[0][bin] / 2.55)} %`).join("  ");
-    document.getElementById("hover").textContent = `cycle ${format(cycle)}: ${names[layerAt(cycle)] || ""}  ${busy}`;
+    document.getElementById("hover").textContent = `cycle ${format(cycle)}: ${names[kernelAt(cycle)] || ""}  ${busy}`;
   });
 
   // ---- the table: sorted, filtered, and tied to the pictures
@@ -165,8 +163,8 @@
     row.classList.add("chosen");
     const point = document.querySelector(`.point[data-layer="${at}"]`);
     if (point) point.classList.add("chosen");
-    const begin = at ? ends[at - 1] : 0, pad = Math.max(1, ends[at] - begin) * 0.1;
-    show(begin - pad, ends[at] + pad);
+    const [, begin, end] = data.layers[at], pad = Math.max(1, end - begin) * 0.1;
+    show(begin - pad, end + pad);
     svg.scrollIntoView({ block: "nearest", behavior: "smooth" });
   });
   sort(table.tHead.rows[0].cells[3]);

@@ -97,7 +97,7 @@ def _sections(profile: Profile, title: str, found: timeline.Timeline) -> Iterato
 
 
 _LAYERS = (
-    "Cycles: by how much a kernel put off the end of all before it; they add up to the total. Bound: what no program "
+    "Cycles: by how much a layer put off the end of all before it; they add up to the total. Bound: what no program "
     "can beat that brings the layer's inputs from DDR and its results there; from the ONNX model and the chip's rates "
     "alone. Ratio: one to the other; kernels that overlap, or whose tensors stay on the chip, may be below 1. Limit: "
     "what was busy for most of its span. Queues: MTE2, MTE1, M, FIX, V, MTE3, S of the busiest core, and DDR."
@@ -115,7 +115,7 @@ def _how(words: str) -> str:
 def _subtitle(profile: Profile) -> str:
     precision = profile.model.options.get("precision") or "as the model says"
     return (
-        f"precision {precision}; {profile.cores} cores at {profile.chip.clock_mhz:,} MHz; {len(profile.layers)} kernels"
+        f"precision {precision}; {profile.cores} cores at {profile.chip.clock_mhz:,} MHz; {len(profile.order)} kernels"
     )
 
 

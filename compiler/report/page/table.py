@@ -11,7 +11,7 @@ from compiler.report.tables import size_text, some
 SHOWN_ROWS = 50  # before somebody asks for all
 _WIDE = 24  # letters of a column
 _HEADS = (
-    ("#", "n"), ("kernel", "t"), ("nodes", "t"), ("cycles", "n"), ("%", "n"), ("bound", "n"), ("by", "t"),
+    ("#", "n"), ("layer", "t"), ("nodes", "t"), ("cycles", "n"), ("%", "n"), ("bound", "n"), ("by", "t"),
     ("ratio", "n"), ("limit", "t"), ("queues", ""), ("conflicts", "n"), ("DDR", "n"), ("LLB", "n"), ("cores", "n"),
     ("tile", "t"),
 )  # fmt: skip
@@ -39,7 +39,7 @@ def _row(number: int, layer: Layer) -> str:
     bound, ratio = layer.bound, layer.ratio
     cells = [
         _number(number, str(number)),
-        _cut(layer.name, layer.name),
+        _cut(layer.name, "\n".join(layer.kernels)),
         _cut(some(layer.nodes, 2), "\n".join(layer.nodes)),
         _number(layer.cycles, f"{layer.cycles:,}"),
         _share(layer),

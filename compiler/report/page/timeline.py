@@ -11,7 +11,7 @@ import numpy as np
 from compiler.isa.dtypes import Queue
 from compiler.report.attribution import DDR
 from compiler.report.page import series
-from compiler.report.page.markup import element, label, line, rectangle, short, svg, text, ticks
+from compiler.report.page.markup import element, label, line, rectangle, short, svg, ticks
 from compiler.report.profile import Profile
 from compiler.sim import classes as kinds
 from compiler.sim.simulator import Run
@@ -136,15 +136,15 @@ def _drawn(found: Timeline, profile: Profile) -> Iterator[str]:
 
 def _bands(found: Timeline, profile: Profile, width: int, bottom: int) -> Iterator[str]:
     at = 0
-    for index, layer in enumerate(profile.layers):
-        x, wide = LEFT + width * at / max(1, found.cycles), width * layer.cycles / max(1, found.cycles)
-        at += layer.cycles
+    for index, (layer, cycles) in enumerate(profile.order):
+        x, wide = LEFT + width * at / max(1, found.cycles), width * cycles / max(1, found.cycles)
+        at += cycles
         if wide < 0.2:
             continue
         if index % 2 == 0:
             yield rectangle(x, 12, wide, bottom - 12, class_="band")
         if wide >= _MIN_LABEL:
-            yield label(x + 3, 24, layer.title[: int(wide / 6)], class_="band-name")
+            yield label(x + 3, 24, profile.layers[layer].title[: int(wide / 6)], class_="band-name")
 
 
 def area(below: np.ndarray, above: np.ndarray, left: float, width: float, y: float) -> str:
@@ -178,5 +178,6 @@ def script_data(found: Timeline, profile: Profile) -> dict[str, Any]:
             for queue in LANES
         ]
         + [{"name": "DDR", "series": [series.packed(found.ddr)]}],
-        "layers": [[text(layer.title), layer.cycles] for layer in profile.layers],
+        "layers": [[layer.title, layer.start, layer.end] for layer in profile.layers],
+        "order": [list(kernel) for kernel in profile.order],
     }
