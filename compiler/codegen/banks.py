@@ -63,6 +63,11 @@ class Conflicts:
     _known: dict[tuple[Use, tuple[int, ...]], Cost] = field(default_factory=dict)
     _bound: dict[Use, tuple[Args, tuple[View, ...], tuple[int, ...]]] = field(default_factory=dict)
 
+    @property
+    def timed(self) -> int:
+        """How many instructions at addresses have been timed."""
+        return len(self._known)
+
     def cost(self, addresses: Mapping[Any, int]) -> Cost:
         """Of the kernel with its buffers at these addresses."""
         costs = [self.of(use, addresses) for use in self.uses]

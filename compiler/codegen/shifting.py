@@ -10,6 +10,7 @@ from compiler.target import Chip
 Addresses = tuple[int, ...]
 Cost = Callable[[Addresses], float]
 Share = Callable[[Addresses], Sequence[float]]
+Spent = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,20 @@ class _Layout:
     groups: tuple[int, ...]
 
 
-def shifted(room: Room, start: Addresses, cost: Cost, share: Share, enough: float, chip: Chip) -> Addresses:
-    """Addresses that cost the least that was found, at most what ``start`` costs; the search ends at ``enough``.
+def shifted(
+    room: Room, start: Addresses, cost: Cost, share: Share, enough: float, spent: Spent, chip: Chip
+) -> Addresses:
+    """Addresses that cost the least that was found, at most what ``start`` costs.
 
-    ``share`` says for every buffer what the instructions cost that work on it: those are moved first.
+    The search ends at ``enough``, or once its effort is ``spent``. ``share`` says for every buffer what the
+    instructions cost that work on it: those are moved first.
     """
-    return _Search(room, cost, share, enough, chip).run(start)
+    return _Search(room, cost, share, enough, spent, chip).run(start)
 
 
 class _Search:
-    def __init__(self, room: Room, cost: Cost, share: Share, enough: float, chip: Chip) -> None:
-        self.room, self.share, self.enough = room, share, enough
+    def __init__(self, room: Room, cost: Cost, share: Share, enough: float, spent: Spent, chip: Chip) -> None:
+        self.room, self.share, self.enough, self.spent = room, share, enough, spent
         banks = chip.vector.banks
         self.group_bytes, self.groups = 1 << banks.group_shift, banks.groups
         self.bank_bytes, self.banks = 1 << banks.bank_shift, banks.banks
@@ -54,14 +58,14 @@ class _Search:
         if placed is not None and now < least:
             best, least = placed, now
         improved = True
-        while improved and least > self.enough:
+        while improved and least > self.enough and not self.spent():
             improved = False
             for buffer in self._by_share(best):
                 better = self._moved(layout, buffer, least) or self._swapped(layout, buffer, least)
                 if better is not None:
                     layout, best, least = better
                     improved = True
-                if least <= self.enough:
+                if least <= self.enough or self.spent():
                     break
         return best
 
@@ -100,6 +104,8 @@ class _Search:
             addresses = self._placed(layout)
             if addresses is None:
                 continue
+            if self.spent():
+                break
             cost = self._cost(addresses)
             if cost < least:
                 found, least = (layout, addresses, cost), cost

@@ -54,7 +54,8 @@ class Rejection:
 Found = Candidate | Rejection
 Recogniser = Callable[[Nest, Chip], Iterable[Found]]
 
-# Modules that recognise, in the order in which explanations list them; each calls `recogniser`.
+# Modules that recognise; each calls `recogniser`. Of equally cheap candidates the first one's is taken: copies, whose
+# transpositions no bank conflict slows down, before what the bank model has to be right about.
 _MODULES = ("cube", "copies", "reversals", "vector", "reductions", "indices", "scalar")
 _RECOGNISERS: dict[str, Recogniser] = {}
 
@@ -69,7 +70,7 @@ def recogniser(function: Recogniser) -> Recogniser:
 def _loaded() -> tuple[Recogniser, ...]:
     for name in _MODULES:
         import_module(f"compiler.emission.{name}")
-    return tuple(_RECOGNISERS.values())
+    return tuple(sorted(_RECOGNISERS.values(), key=lambda one: _MODULES.index(one.__module__.split(".")[2])))
 
 
 def recognise(nest: Nest, chip: Chip) -> Iterator[Found]:

@@ -14,6 +14,7 @@ from compiler.target import Chip
 from passes.base import Pass
 
 ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
+TIMED = 400  # instructions at addresses, after which the search ends with what it has
 SPILLED_BYTES = 1024  # at the end of UB, for scalars that find no register
 
 
@@ -46,7 +47,7 @@ class ShiftAddresses(Pass):
         sizes = tuple(-(-physical_bytes(s) // chip.block_bytes) * chip.block_bytes for s in allocations)
         room = Room(sizes, _apart(start, sizes), _limit(start, sizes, chip))
         moved = _Moved(found, buffers)
-        better = shifted(room, start, moved.cost, moved.share, enough, chip)
+        better = shifted(room, start, moved.cost, moved.share, enough, moved.spent, chip)
         if better == start:
             return subject
         return _annotated(subject, dict(zip(buffers, better, strict=True)))
@@ -86,6 +87,9 @@ class _Moved:
 
     def cost(self, addresses: Addresses) -> float:
         return self.found.cost(dict(zip(self.buffers, addresses, strict=True))).lost
+
+    def spent(self) -> bool:
+        return self.found.timed >= TIMED
 
     def share(self, addresses: Addresses) -> list[float]:
         at = dict(zip(self.buffers, addresses, strict=True))
