@@ -1,0 +1,114 @@
+"""Reductions over windows, ``d[y, x] = op(d[y, x], a[y * s + i, x * t + j])``, by the rows that pool.
+
+A pooling row walks rows, columns and channels of its result; which of a nest's loops those are follows from how far
+each moves the source: a loop over rows and one over a window's rows move it by multiples of the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from math import gcd, prod
+from typing import Any
+
+from compiler.emission.candidates import Found
+from compiler.emission.copies import instruction_candidate
+from compiler.emission.dims import Dim, Placement, eligible
+from compiler.emission.nest import Nest
+from compiler.emission.operands import Operands
+from compiler.emission.reductions import accumulation
+from compiler.emission.vector import MEMORY
+from compiler.isa.table import by_mnemonic
+from compiler.target import Chip
+
+_ROWS = {"max": "vmaxpool", "min": "vminpool", "add": "vsumpool"}
+
+
+def pooling(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """Rows that write the combined windows: right where the destination holds the operation's identity."""
+    found = accumulation(nest)
+    if found is None or found.op not in _ROWS or found.rest.op != "load" or nest.target.memory != MEMORY:
+        return
+    (source,) = found.sources
+    row = by_mnemonic()[_ROWS[found.op]]
+    same = source.memory == MEMORY and source.dtype == nest.target.dtype
+    if not same or source.dtype not in row.modifiers[0].choices or source.buffer.same_as(nest.target.buffer):
+        return
+    dims = eligible(nest, [nest.target, source])
+    window = [dim for dim in dims if dim.strides[0] == 0]
+    kept = [dim for dim in dims if dim.strides[0] > 0]
+    reduced = sum(coefficient == 0 for coefficient in nest.target.coefficients)
+    if len(window) != reduced or reduced > 2 or any(dim.loops[0].least != dim.bound for dim in window):
+        return
+    for axes in _pairs(window, kept):
+        yield _candidate(nest, row, axes, kept, chip)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Rows or columns: the result's dimension, the window's if it has one, and the step that both move in."""
+
+    kept: Dim | None
+    window: Dim | None
+
+    @property
+    def step(self) -> int:
+        return gcd(*(dim.strides[1] for dim in (self.kept, self.window) if dim is not None)) or 1
+
+    @property
+    def scalars(self) -> tuple[int, int, int]:
+        """The window's elements, how far apart windows and the elements of one are."""
+        size = 1 if self.window is None else self.window.bound
+        stride, dilation = (1 if d is None else d.strides[1] // self.step for d in (self.kept, self.window))
+        return size, max(1, stride), max(1, dilation)
+
+
+def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
+    """Each dimension of the window with a dimension of the result, the further apart ones as rows; near ones first."""
+    ordered = sorted(window, key=lambda dim: -dim.strides[1])
+    lacking: list[Dim | None] = [None] * (2 - len(ordered))
+    choices: list[Dim | None] = [*kept, None, None]
+    found = [
+        tuple(_Axis(k, w) for k, w in zip(chosen, [*lacking, *ordered], strict=True))
+        for chosen in dict.fromkeys(permutations(choices, 2))
+    ]
+    complete = [axes for axes in found if all(axis.window is None or axis.kept is not None for axis in axes)]
+    for rows, columns in sorted(complete, key=lambda axes: sum(axis.scalars[1] for axis in axes)):
+        yield rows, columns
+
+
+def _candidate(nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim], chip: Chip) -> Found:
+    used = [axis.kept for axis in axes if axis.kept is not None]
+    channels = max((dim for dim in kept if dim not in used), key=lambda dim: dim.bound, default=None)
+    rows, columns = axes
+    shape = [rows.kept, columns.kept, channels]
+    inside = {id(loop) for dim in (*shape, rows.window, columns.window) if dim is not None for loop in dim.loops}
+    placement = Placement(
+        tuple(dim for dim in (*shape, rows.window, columns.window) if dim is not None),
+        tuple(loop for loop in nest.loops if id(loop) not in inside),
+    )
+    (kernel_h, stride_h, dilation_h), (kernel_w, stride_w, dilation_w) = rows.scalars, columns.scalars
+    found = accumulation(nest)
+    assert found is not None  # noqa: S101  the caller has seen it
+    operands = Operands(
+        row,
+        (nest.target.dtype, "3d"),
+        {"dst": nest.target, "a": found.sources[0]},
+        {
+            "dst": [_dense(dim, shape[k + 1 :]) if dim is None else dim.strides[0] for k, dim in enumerate(shape)],
+            "a": [rows.step, columns.step, 1 if channels is None else channels.strides[1]],
+        },
+        {
+            "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w,
+            "dilation_h": dilation_h, "dilation_w": dilation_w,
+        },
+        [1 if dim is None else dim.extent for dim in shape],
+        [1 if dim is None else dim.bound for dim in shape],
+    )  # fmt: skip
+    return instruction_candidate([operands], placement, [], chip, "vector")
+
+
+def _dense(dim: Dim | None, inner: list[Dim | None]) -> int:
+    """A stride for a dimension of one."""
+    return max(1, prod(1 if one is None else one.bound for one in inner))
