@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels
+JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality train-ranking
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -81,6 +81,14 @@ mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that i
 
 cost-accuracy: $(STAMP) ## the static cycle model beside the simulator, kernel by kernel
 	$(BIN)/python -m ci.cost_accuracy
+
+train-ranking: $(STAMP) ## teach the ranking of tiles from the simulator again, after changes of what is compiled
+	$(BIN)/python -m ci.train_ranking --chip tw1
+	$(BIN)/python -m ci.train_ranking --chip tw2
+
+ranking-quality: $(STAMP) ## what the search picks beside the best of all tiles, on kernels not learned from
+	$(BIN)/python -m ci.ranking_quality --chip tw1
+	$(BIN)/python -m ci.ranking_quality --chip tw2
 
 calibrate: $(STAMP) ## simulated cycles against the public measurements of the modelled chip
 	$(BIN)/python -m ci.calibration

@@ -1,8 +1,13 @@
-"""Kernels of single operators to measure the compiler by: chosen ones, and any number from a seeded generator."""
+"""Kernels of single operators to measure the compiler by: chosen ones, and any number from a seeded generator.
+
+What is learned from and what it is judged by have no kernel in common: a kernel's name decides which it is for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
+from zlib import crc32
 
 from tvm import te, tirx, topi
 
@@ -29,10 +34,8 @@ def convolved(
     block = channel_block(dtype)
     x = te.placeholder((1, channels, *size), dtype, "x")
     w = te.placeholder((1, 1, -(-channels // block), kernel, kernel, outputs, block), dtype, "w")
-    pads = (kernel // 2,) * 4
-    result = convolution(
-        x, w, kernel=(kernel, kernel), strides=(stride, stride), pads=pads, dilations=(1, 1), group=1
-    )  # fmt: skip
+    around, strides, size_of = (kernel // 2,) * 4, (stride, stride), {"channels": channels, "outputs": outputs}
+    result = convolution(x, w, kernel=(kernel, kernel), strides=strides, pads=around, dilations=(1, 1), **size_of)
     name = f"convolution {channels}->{outputs} {size[0]}x{size[1]} kernel {kernel} stride {stride} {dtype}"
     return Job(te.create_prim_func([x, w, result]), "convolution", name)
 
@@ -91,3 +94,53 @@ def single_operators() -> Iterator[Job]:
     yield softmax((4096, 1024))
     yield softmax((1000, 333))
     yield transposition((1024, 768))
+
+
+# ---- drawn ones --------------------------------------------------------------------------------------------------
+
+SIZES = (16, 32, 48, 64, 96, 100, 128, 160, 192, 197, 256, 320, 384, 500, 512, 640, 768, 1000, 1024, 1536, 2048, 3072)
+MOST_MACS, MOST_ELEMENTS = 4e9, 1 << 23
+HELD_OUT = 4  # one of so many
+
+
+def is_held_out(name: str) -> bool:
+    return crc32(name.encode()) % HELD_OUT == 0
+
+
+def drawn(count: int, *, held_out: bool, seed: int = 0) -> list[Job]:
+    """Kernels of all kinds in turn, each once, that are learned from or that are held out."""
+    random, found = Random(seed), dict[str, Job]()
+    kinds = (_drawn_product, _drawn_convolution, _drawn_vector)
+    while len(found) < count:
+        job = kinds[len(found) % len(kinds)](random)
+        if job is not None and is_held_out(job.name) == held_out:
+            found.setdefault(job.name, job)
+    return list(found.values())
+
+
+def _drawn_product(random: Random) -> Job | None:
+    m, n, k = (random.choice(SIZES) for _ in range(3))
+    batch = random.choice((0, 0, 0, 4, 12))
+    if m * n * k * max(1, batch) > MOST_MACS:
+        return None
+    return product(m, n, k, random.choice(("float16", "float16", "float32", "int8")), batch, random.random() < 0.3)
+
+
+def _drawn_convolution(random: Random) -> Job | None:
+    channels, outputs = (
+        random.choice((3, 16, 32, 64, 96, 128, 256, 512)),
+        random.choice((16, 24, 64, 96, 128, 256, 512)),
+    )
+    size, kernel = random.choice((7, 14, 28, 30, 56, 64, 112)), random.choice((1, 3, 3, 3, 5, 7))
+    if channels * outputs * (size * kernel) ** 2 > MOST_MACS or kernel > size:
+        return None
+    dtype = random.choice(("float16", "float16", "int8"))
+    return convolved(channels, outputs, (size, size), kernel, random.choice((1, 1, 2)), dtype)
+
+
+def _drawn_vector(random: Random) -> Job | None:
+    rows, columns = random.choice((*SIZES, 4096)), random.choice((*SIZES, 4096))
+    if rows * columns > MOST_ELEMENTS:
+        return None
+    kind = random.choice((elementwise, exponential, row_sum, softmax, transposition))
+    return kind((rows, columns))

@@ -87,8 +87,7 @@ class Kernel:
 def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel") -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``."""
     roads: list[Road] = []
-    for module in VECTOR_TEMPLATES if _reads_nothing(func) else TEMPLATES.get(schedule, VECTOR_TEMPLATES):
-        template = import_module(f"compiler.tiling.{module}")
+    for template in _templates(func, schedule):
         lowering = _Lowering(chip, observer, name, roads)
         if hasattr(template, "space"):
             found = _by_space(func, template, lowering)
@@ -97,6 +96,19 @@ def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Obse
         if found is not None:
             return found
     raise NoRoadLeft(name, roads)
+
+
+def spaces(func: Any, schedule: str, chip: Chip) -> Iterator[tuple[str, Space]]:
+    """The spaces of all templates for a class of kernels, the best template first, with its name."""
+    for template in _templates(func, schedule):
+        with suppress(NoFeasibleTile, ScheduleError):
+            if hasattr(template, "space"):
+                yield template.__name__.rpartition(".")[2], template.space(func, chip)
+
+
+def _templates(func: Any, schedule: str) -> Iterator[Any]:
+    for module in VECTOR_TEMPLATES if _reads_nothing(func) else TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+        yield import_module(f"compiler.tiling.{module}")
 
 
 def _reads_nothing(func: Any) -> bool:

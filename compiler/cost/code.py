@@ -44,6 +44,7 @@ class Code:
     register: np.ndarray  # x0, which is zero, where a slot is an immediate
     immediate: np.ndarray
     key_mask: np.ndarray  # the bits of a slot's value that can change what the instruction costs
+    line_mask: np.ndarray  # of addresses in shared memories, those that say where in a line it is
     destination: np.ndarray
     target: np.ndarray
     cycles: np.ndarray
@@ -57,7 +58,7 @@ def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
     operation, slots, destination, target, system = (np.zeros(count, np.int32) for _ in range(5))
     register = np.zeros((count, MAX_SLOTS), np.int32)
     immediate = np.zeros((count, MAX_SLOTS), np.int64)
-    key_mask = np.zeros((count, MAX_SLOTS), np.int64)
+    key_mask, line_mask = np.zeros((count, MAX_SLOTS), np.int64), np.zeros((count, MAX_SLOTS), np.int64)
     cycles = np.full(count, chip.scalar.issue_cycles, np.int64)
     masks = _address_masks(chip)
     for pc, instr in enumerate(instrs):
@@ -85,13 +86,15 @@ def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
             else:
                 immediate[pc, at] = value
             if slot.kind == "addr":
-                key_mask[pc, at] = masks[next(memories)]
+                memory = next(memories)
+                key_mask[pc, at] = masks[memory]
+                line_mask[pc, at] = masks[memory] if memory in SHARED_MEMORIES else _FREE
             else:
                 key_mask[pc, at] = _FREE if slot.kind in ("float", "dest") else _WHOLE
             at += 1
         slots[pc] = at
     return Code(
-        kind, operation, slots, register, immediate, key_mask, destination, target, cycles, system, in_ub
+        kind, operation, slots, register, immediate, key_mask, line_mask, destination, target, cycles, system, in_ub,
     )  # fmt: skip
 
 

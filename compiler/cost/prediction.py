@@ -8,10 +8,10 @@ import numpy as np
 
 from compiler.codegen.kernel import KernelCode
 from compiler.cost import walk as w
-from compiler.cost.bandwidth import MAX_FLOWS
 from compiler.cost.classes import class_of
 from compiler.cost.code import MAX_SLOTS, Code, lay_out
 from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, GROWING, Q
+from compiler.cost.phases import Pace, cycles_in_step, cycles_together
 from compiler.cost.steady_state import MARKS_KEPT, TURNS_KEPT
 from compiler.cost.ways import way
 from compiler.isa.dtypes import INTERLOCKED, Queue
@@ -22,9 +22,9 @@ from compiler.target import Chip
 
 MAX_STEPS = 1 << 22
 MAX_WAY_STEPS = 1 << 16
-MOST_WAYS = 6  # of these the ones that most cores go; the others are like them
-# Cores that end this much earlier than the last one leave their share of the bandwidth to the others for that long.
-TOGETHER = 0.02
+MOST_WAYS = 12  # of these the ones that most cores go; the others are like them
+BOUND = 0.3  # of the time that a core's transfers take: then its share of the bandwidth matters
+ALIKE = 0.01
 _FLAGS = 16
 
 
@@ -80,31 +80,35 @@ class _Walker:
         self._code: Code = lay_out(instrs, chip)
         self._class_at = np.full(len(instrs), -1, np.int64)
         self._classes = 0
+        self._walked: dict[tuple[int, float], _Walked] = {}
+        self._steps = 0
         self._class_next = np.zeros(0, np.int64)
         self._class_values, self._class_numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
         self._class_costs = np.zeros((0, 5))
         self._grow(256)
 
     def predict(self, cores: int) -> Prediction:
+        """All ways at an even share of the bandwidth, then by phases, where some leave of theirs."""
         ways = self._ways(cores)
-        walked = {core: self._walk(core, len(members), cores) for core, members in ways.items()}
-        steps = sum(each.steps for each in walked.values())
+        walked = {core: self._walk(core, cores) for core in ways}
         last = max(walked, key=lambda core: walked[core].cycles)
-        cycles = walked[last].cycles
-        # Cores that are done early leave bandwidth to those that are not.
-        early = sum(len(ways[core]) for core, each in walked.items() if each.cycles < cycles * (1 - TOGETHER))
-        if early and self._is_bound(walked[last], cores):
-            cycles, more = self._alone(walked, ways, cores)
-            steps += more
-        cycles = max(cycles, self._by_barriers(list(walked.values())))
+        cycles = max(walked[last].cycles, self._by_barriers(list(walked.values())))
+        if len(ways) > 1 and self._is_bound(walked[last], cores):
+            members = _alike(walked, ways)
+            in_step = any(instr.row.kind == "cross_wait" for instr in self._instrs)
+            cycles = (cycles_in_step if in_step else cycles_together)(members, self._pace)
         grown = walked[last].grown
         return Prediction(
             cycles=round(cycles),
             busy={queue.name.lower(): round(grown[BUSY + queue]) for queue in Queue},
             ddr_bytes=round(sum(each.grown[DDR_BYTES] * len(ways[core]) for core, each in walked.items())),
             conflict_cycles=round(grown[CONFLICT]),
-            steps=steps,
+            steps=self._steps,
         )
+
+    def _pace(self, core: int, parts: float) -> Pace:
+        walked = self._walk(core, parts)
+        return Pace(walked.cycles, float(walked.grown[DDR_BYTES]))
 
     def _ways(self, cores: int) -> dict[int, list[int]]:
         """Cores by how they go through the kernel: the first of each way, and all."""
@@ -112,8 +116,9 @@ class _Walker:
         code, loops = self._code, np.zeros((LOOP_DEPTH, 6), np.int64)
         for core in range(cores):
             trace = way(
-                code.kind, code.operation, code.register, code.immediate, code.destination, code.target, code.system,
-                self._words, self._system(core), np.zeros(REGISTERS, np.int64), loops, MAX_WAY_STEPS,
+                code.kind, code.operation, code.slots, code.register, code.immediate, code.line_mask, code.destination,
+                code.target, code.system, self._words, self._system(core), np.zeros(REGISTERS, np.int64), loops,
+                MAX_WAY_STEPS,
             )  # fmt: skip
             found.setdefault(int(trace), []).append(core)
         common = sorted(found.values(), key=lambda members: (-len(members), members[0]))
@@ -128,23 +133,7 @@ class _Walker:
     def _is_bound(self, walked: _Walked, cores: int) -> bool:
         """Whether a larger share of the bandwidth could change much."""
         share = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
-        return bool(walked.grown[DDR_BYTES] / share > 0.3 * walked.cycles)
-
-    def _alone(self, walked: dict[int, _Walked], ways: dict[int, list[int]], cores: int) -> tuple[float, int]:
-        """(cycles until the last core is done, steps): in each phase, work goes on at the rate of as many cores."""
-        order = sorted(walked, key=lambda core: walked[core].cycles)
-        slowest, active, now, left, steps = order[-1], cores, 0.0, 1.0, 0
-        takes = walked[slowest].cycles
-        for core in order[:-1]:
-            until = walked[core].cycles
-            if until > now:
-                left -= (until - now) / takes
-                now = until
-            active -= len(ways[core])
-            if walked[slowest].cycles - until > TOGETHER * takes:
-                again = self._walk(slowest, len(ways[slowest]), active)
-                takes, steps = again.cycles, steps + again.steps
-        return now + max(0.0, left) * takes, steps
+        return bool(walked.grown[DDR_BYTES] / share > BOUND * walked.cycles)
 
     def _by_barriers(self, walked: list[_Walked]) -> float:
         """Cores that meet at barriers leave each of them when the last one has come."""
@@ -156,28 +145,35 @@ class _Walker:
 
     # ---- one walk
 
-    def _walk(self, core: int, members: int, active: int) -> _Walked:
+    def _walk(self, core: int, parts: float) -> _Walked:
+        """One core with one of so many equal parts of the bandwidth."""
+        if (core, parts) not in self._walked:
+            self._walked[core, parts] = self._walked_anew(core, parts)
+            self._steps += self._walked[core, parts].steps
+        return self._walked[core, parts]
+
+    def _walked_anew(self, core: int, parts: float) -> _Walked:
         chip, code = self._chip, self._code
-        in_cluster = min(active, chip.cores_per_cluster)
         limits = np.array([
-            chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / active,
-            chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster,
+            chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / parts,
+            chip.bandwidth.llb_bytes_per_kilocycle / 1000 / min(parts, chip.cores_per_cluster),
         ])  # fmt: skip
         regs, state, now = np.zeros(REGISTERS, np.int64), np.zeros(7, np.int64), np.zeros(GROWING)
-        state[w.FLOWS] = 1
         wanted = np.zeros(MAX_SLOTS, np.int64)
         flags = Q * Q * chip.event_ids
-        crossing = chip.cores_per_cluster * chip.cross_flag_ids
+        crossing = chip.cores * chip.cross_flag_ids
         barriers = np.zeros(64)
         uses_spills = bool(code.in_ub.any())
-        kept = (LOOP_DEPTH, TURNS_KEPT)
+        kept, queued = (LOOP_DEPTH, TURNS_KEPT), (Q, chip.queues.depth)
         arrays = (
             regs, state, np.zeros((LOOP_DEPTH, 6), np.int64), np.zeros((*kept, GROWING)),
             np.zeros(LOOP_DEPTH, np.uint64), np.zeros(kept, np.uint64), np.zeros(LOOP_DEPTH, np.int64),
             np.zeros((*kept, MARKS_KEPT), np.int64), np.zeros(kept, np.int64), now,
-            np.zeros((Q, chip.queues.depth)), np.zeros(Q, np.int64), np.zeros(flags), np.full(flags, -1, np.int64),
+            np.zeros(Q, np.int64), np.zeros(Q, np.int64), np.zeros(queued, np.int64), np.zeros(queued),
+            np.zeros(queued), np.zeros(Q, np.int64), np.zeros((Q, 2)), np.ones(Q), np.zeros(Q, np.int64), np.ones(Q),
+            np.zeros(1), np.zeros(flags, np.bool_), np.zeros(flags), np.full(flags, -1, np.int64),
             np.zeros((crossing, _FLAGS)), np.zeros(crossing, np.int64), np.zeros(crossing, np.int64),
-            np.zeros(chip.cross_flag_ids), np.zeros(MAX_FLOWS + 8), np.zeros((MAX_FLOWS + 8, 2)), barriers,
+            barriers,
             np.zeros(chip.memory.ub_bytes // 4 if uses_spills else 1, np.int64),
         )  # fmt: skip
         while True:
@@ -185,7 +181,7 @@ class _Walker:
                 code.kind, code.operation, code.slots, code.register, code.immediate, code.key_mask,
                 code.destination, code.target, code.cycles, code.system, code.in_ub, self._words, self._system(core),
                 chip.scalar.branch_taken_cycles, chip.scalar.issue_cycles, chip.queues.depth, _INTERLOCKED, limits,
-                chip.cross_flag_ids, chip.cores_per_cluster, MAX_STEPS, self._class_at, self._class_next,
+                MAX_STEPS, self._class_at, self._class_next,
                 self._class_values, self._class_numbers, self._class_costs, wanted, *arrays,
             )  # fmt: skip
             if ended == w.DONE:
@@ -216,6 +212,20 @@ class _Walker:
         self._class_values = np.concatenate([self._class_values, np.zeros((more, MAX_SLOTS), np.int64)])
         self._class_numbers = np.concatenate([self._class_numbers, np.zeros((more, 4), np.int64)])
         self._class_costs = np.concatenate([self._class_costs, np.zeros((more, 5))])
+
+
+def _alike(walked: dict[int, _Walked], ways: dict[int, list[int]]) -> dict[int, int]:
+    """How many cores there are of each way, ways with nearly the same cycles and bytes counted as one."""
+    found: dict[int, int] = {}
+    for core, each in walked.items():
+        for other in found:
+            cycles, moved = walked[other].cycles, walked[other].grown[DDR_BYTES]
+            if abs(each.cycles - cycles) + abs(each.grown[DDR_BYTES] - moved) * cycles / (moved + 1) <= ALIKE * cycles:
+                found[other] += len(ways[core])
+                break
+        else:
+            found[core] = len(ways[core])
+    return found
 
 
 _INTERLOCKED = np.array([queue in INTERLOCKED for queue in Queue])

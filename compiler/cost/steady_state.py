@@ -68,7 +68,7 @@ def period_of(level, seen, grown, traces_kept):  # type: ignore[no-untyped-def]
         before, first = (seen - period) % TURNS_KEPT, (seen - 2 * period) % TURNS_KEPT
         fewest, most = _passed(level, before, now, first, grown)
         earlier_fewest, earlier_most = _passed(level, first, before, first, grown)
-        if max(most, earlier_most) - min(fewest, earlier_fewest) <= max(1.0, most * AGREEING):
+        if max(most, earlier_most) - min(fewest, earlier_fewest) <= max(0.5, most * AGREEING):
             return period, most
     if seen >= PATIENCE and seen % AVERAGED == PATIENCE % AVERAGED:
         before, first = (seen - AVERAGED) % TURNS_KEPT, (seen - 2 * AVERAGED) % TURNS_KEPT

@@ -1,12 +1,12 @@
 """One core's way through a kernel: every queue's clock, without repeating what repeats.
 
-A core dispatches in program order, and in every program that cannot deadlock alone a flag is set before it is waited
-for in that order. So one pass in program order gives all times, as maxima and sums of earlier ones. At the end of every
-turn of a loop the clocks are kept. When all queues that the loop uses have gone on by the same number of cycles for a
-period of turns as for the period before it, and the same way through the loop, the loop is in its steady state: what is
-left of it moves all clocks by that number for each period, up to the first turn in which a branch would go another way.
+The scalar unit dispatches until it has to wait, then every queue goes as far as it can, then the next transfer starts
+or ends: the rules are those of the instruction table's page on order. At the end of every turn of a loop the clocks are
+kept. When all queues that the loop uses have gone on by the same number of cycles for a period of turns as for the
+period before it, and the same way through the loop, the loop is in its steady state: what is left of it moves all
+clocks by that number for each period, up to the first turn in which a branch would go another way.
 
-Other cores are not walked: they take their share of DDR and LLB, and send the flags that this core sends.
+Other cores are not walked: they take their share of DDR and LLB, and tell this core when it tells them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.cost import code as kinds
-from compiler.cost.bandwidth import forgotten, transferred
+from compiler.cost.bandwidth import share
 from compiler.cost.code import MAX_SLOTS
 from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, FREE, GROWING, LLB_BYTES, RESULT, TAKEN, Q, S
 from compiler.cost.steady_state import (
@@ -30,7 +30,7 @@ from compiler.cost.steady_state import (
     period_of,
     turns_alike,
 )
-from compiler.isa.jit import kernel
+from compiler.isa.jit import inlined, kernel
 from compiler.isa.scalar_functions import alu, branch, falu, fcmp, itof
 
 # Kinds of instructions that queues take.
@@ -38,33 +38,192 @@ PLAIN, TRANSFER, SET, WAIT, PIPE_BARRIER, BARRIER_ALL, CORE_BARRIER, CLUSTER_BAR
 # What a walk ends with.
 DONE, NEEDS_CLASS, TOO_LONG, LOST = range(4)
 # Resumable state of a walk, in whole numbers.
-PC, DEPTH, STEPS, EMITTED, FLOWS, CLASSES, BARRIERS = range(7)
+PC, DEPTH, STEPS, EMITTED, CLASSES, BARRIERS = range(6)
 # Columns of a class.
 QUEUE, WHAT, ARGUMENT, SHARES = range(4)
 CYCLES, LATENCY, RATE, LINE_BYTES, CONFLICT_CYCLES = range(5)
+# Columns of a queue's transfer.
+BEGAN, LEFT = range(2)
+NEVER = 1e300
+# Which flags are taken to be set, though nobody has set them.
+NONE, FROM_CORES, EVERY = range(3)
+
+
+@inlined
+def _advance(  # type: ignore[no-untyped-def]  # noqa: C901
+    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses, class_numbers,
+    class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time, cross_first,
+    cross_count, forced,
+):  # fmt: skip
+    """Every queue goes as far as it can without a transfer that ends; whether any went on."""
+    went_on = False
+    progress = True
+    while progress:
+        progress = False
+        for q in range(1, Q):
+            while popped[q] < pushed[q] and not under_way[q]:
+                place = popped[q] % depth
+                found = pending[q, place]
+                event, argument = class_numbers[found, WHAT], class_numbers[found, ARGUMENT]
+                cycles, latency = class_costs[found, CYCLES], class_costs[found, LATENCY]
+                begin = max(now[FREE + q], dispatched[q, place])
+                if event == WAIT:
+                    if not flag_set[argument] and forced != EVERY:
+                        break
+                    flag_set[argument] = False
+                    begin = max(begin, flag_time[argument])
+                elif event == CROSS_WAIT:
+                    if cross_count[argument] == 0 and forced == NONE:
+                        break
+                    if cross_count[argument] > 0:
+                        first = cross_first[argument]
+                        cross_count[argument] -= 1
+                        cross_first[argument] = (first + 1) % cross_time.shape[1]
+                        begin = max(begin, cross_time[argument, first])
+                elif event == PIPE_BARRIER:
+                    begin = max(begin, now[RESULT + q])
+                forced = NONE
+                freed[q, place] = begin
+                popped[q] += 1
+                progress = went_on = True
+                now[CONFLICT] += class_costs[found, CONFLICT_CYCLES]
+                if event == TRANSFER:
+                    under_way[q] = 1
+                    transfer[q, BEGAN], transfer[q, LEFT] = begin, class_costs[found, LINE_BYTES]
+                    transfer_rate[q], transfer_uses[q] = class_costs[found, RATE], class_numbers[found, SHARES]
+                    break
+                done = begin + cycles
+                now[BUSY + q] += cycles
+                finish = done + latency
+                if event == SET or event == CROSS_SET:
+                    finish = max(begin, now[RESULT + q]) + cycles + latency
+                    if event == SET:
+                        flag_set[argument] = True
+                        flag_time[argument] = finish
+                        flag_stamp[argument] = stamp
+                    else:
+                        if cross_count[argument] == cross_time.shape[1]:
+                            cross_first[argument] = (cross_first[argument] + 1) % cross_time.shape[1]
+                            cross_count[argument] -= 1
+                        at = (cross_first[argument] + cross_count[argument]) % cross_time.shape[1]
+                        cross_time[argument, at] = finish
+                        cross_count[argument] += 1
+                elif event == PLAIN:
+                    if interlocked[q]:
+                        done = finish
+                    now[RESULT + q] = max(now[RESULT + q], finish)
+                now[FREE + q] = done
+    return went_on
+
+
+@inlined
+def _transfer(  # type: ignore[no-untyped-def]
+    clock, now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates, limits, class_costs
+):  # fmt: skip
+    """The next transfer starts or ends; when, or NEVER where none is under way.
+
+    One that waits to start (2) begins at its own time, since others may end before that.
+    """
+    next_end, ending = NEVER, -1
+    next_start, starting = NEVER, -1
+    for q in range(1, Q):
+        if under_way[q] == 2:
+            end = clock + transfer[q, LEFT] / rates[q]
+            if end < next_end:
+                next_end, ending = end, q
+        elif under_way[q] == 1 and transfer[q, BEGAN] < next_start:
+            next_start, starting = transfer[q, BEGAN], q
+    if ending < 0 and starting < 0:
+        return NEVER
+    at = max(clock, min(next_end, next_start))
+    for q in range(1, Q):
+        if under_way[q] == 2:
+            transfer[q, LEFT] = max(0.0, transfer[q, LEFT] - rates[q] * (at - clock))
+    if next_end <= next_start:
+        q = ending
+        found = pending[q, (popped[q] - 1) % depth]
+        cycles, amount = class_costs[found, CYCLES], class_costs[found, LINE_BYTES]
+        done = max(np.ceil(at - 1e-6), transfer[q, BEGAN] + cycles)
+        now[FREE + q] = done
+        now[RESULT + q] = max(now[RESULT + q], done + class_costs[found, LATENCY])
+        now[BUSY + q] += max(cycles, amount / class_costs[found, RATE])
+        if transfer_uses[q] & 1:
+            now[DDR_BYTES] += amount
+        if transfer_uses[q] & 2:
+            now[LLB_BYTES] += amount
+        under_way[q] = 0
+    else:
+        under_way[starting] = 2
+    share(under_way == 2, transfer_rate, transfer_uses, limits, rates)
+    return at
+
+
+@inlined
+def _step(  # type: ignore[no-untyped-def]
+    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses, class_numbers,
+    class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time, cross_first,
+    cross_count, rates, limits, clock,
+):  # fmt: skip
+    """What can happen without the scalar unit: queues go on, else a transfer starts or ends, else a flag that nobody
+    sets is taken to be set. False where nothing can."""
+    if _advance(
+        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
+        cross_first, cross_count, NONE,
+    ):  # fmt: skip
+        return True
+    at = _transfer(
+        clock[0], now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates, limits,
+        class_costs,
+    )  # fmt: skip
+    if at < NEVER:
+        clock[0] = at
+        return True
+    return _advance(
+        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
+        cross_first, cross_count, FROM_CORES,
+    ) or _advance(
+        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
+        cross_first, cross_count, EVERY,
+    )  # fmt: skip
+
+
+@inlined
+def _is_idle(pushed, popped, under_way):  # type: ignore[no-untyped-def]
+    for q in range(1, Q):
+        if pushed[q] != popped[q] or under_way[q]:
+            return False
+    return True
 
 
 @kernel
 def walk(  # type: ignore[no-untyped-def]  # noqa: C901
     kind, operation, slots, register, immediate, key_mask, destination, target, scalar_cycles, system, in_ub,
-    words, system_values, branch_cycles, issue_cycles, depth, interlocked, limits, cross_ids, cores_per_cluster,
+    words, system_values, branch_cycles, issue_cycles, depth, interlocked, limits,
     max_steps, class_at, class_next, class_values, class_numbers, class_costs, wanted, regs, state, loops, grown,
-    traces, traces_kept, mark_count, marks, emitted_kept, now, ring, pushed, flag_time, flag_stamp, cross_time,
-    cross_first, cross_count, cross_last, flow_from, flow_used, barriers, spilled,
+    traces, traces_kept, mark_count, marks, emitted_kept, now, pushed, popped, pending, dispatched, freed, under_way,
+    transfer, transfer_rate, transfer_uses, rates, clock, flag_set, flag_time, flag_stamp, cross_time, cross_first,
+    cross_count, barriers, spilled,
 ):  # fmt: skip
     """Walk until the kernel ends or an instruction is met whose cost nobody knows yet; then it can go on."""
     bits = np.zeros(1, np.int64)
     bits_f32 = bits.view(np.float32)
     values = np.zeros(MAX_SLOTS, np.int64)
     count = len(kind)
-    core = system_values[0]
-    pc, sp, steps, flows = state[PC], state[DEPTH], state[STEPS], state[FLOWS]
+    pc, sp, steps = state[PC], state[DEPTH], state[STEPS]
     while True:
         # ---- the end of a turn
         while sp > 0 and pc == loops[sp - 1, END]:
             top = sp - 1
             seen = loops[top, SEEN] + 1
             loops[top, SEEN] = seen
+            _advance(
+                now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+                class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
+                cross_time, cross_first, cross_count, NONE,
+            )  # fmt: skip
             kept = seen % TURNS_KEPT
             grown[top, kept] = now
             traces_kept[top, kept] = traces[top]
@@ -83,21 +242,22 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                     if periods > 0:
                         before = (seen - period) % TURNS_KEPT
                         moved = cycles * periods
+                        clock[0] += moved
                         for q in range(Q):
                             if q == S or now[TAKEN + q] != grown[top, before, TAKEN + q]:
                                 now[FREE + q] += moved
                                 now[RESULT + q] += moved
-                                for slot in range(depth):
-                                    ring[q, slot] += moved
+                                freed[q] += moved
+                                dispatched[q] += moved
+                                transfer[q, BEGAN] += moved
+                            elif under_way[q] == 2:
+                                transfer[q, LEFT] = max(0.0, transfer[q, LEFT] - rates[q] * moved)
                         for each in range(BUSY, GROWING):
                             now[each] += (now[each] - grown[top, before, each]) * periods
                         for f in range(len(flag_time)):
                             if flag_stamp[f] >= emitted_kept[top, before]:
                                 flag_time[f] += moved
                         cross_time += moved
-                        cross_last += moved
-                        for f in range(flows):
-                            flow_from[f] += moved
                         loops[top, COUNT] += periods * period
                         loops[top, SEEN] = 0
                         grown[top, 0] = now
@@ -109,7 +269,15 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
             else:
                 sp -= 1
         if pc >= count:
-            state[PC], state[DEPTH], state[STEPS], state[FLOWS] = pc, sp, steps, flows
+            while not _is_idle(pushed, popped, under_way):
+                if not _step(
+                    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+                    class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
+                    cross_time, cross_first, cross_count, rates, limits,
+                    clock,
+                ):  # fmt: skip
+                    return LOST
+            state[PC], state[DEPTH], state[STEPS] = pc, sp, steps
             return DONE
         if pc < 0:
             return LOST
@@ -133,90 +301,62 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                 found = class_next[found]
             if found < 0:
                 wanted[:used] = values[:used]
-                state[PC], state[DEPTH], state[STEPS], state[FLOWS] = pc, sp, steps, flows
+                state[PC], state[DEPTH], state[STEPS] = pc, sp, steps
                 return NEEDS_CLASS
+            q, event = class_numbers[found, QUEUE], class_numbers[found, WHAT]
+            argument, cycles = class_numbers[found, ARGUMENT], class_costs[found, CYCLES]
+            # ---- what the scalar unit waits for
+            drains = event == BARRIER_ALL or event == CORE_BARRIER or event == CLUSTER_BARRIER
+            while (
+                (q != S and pushed[q] - popped[q] >= depth)
+                or (q == S and event == WAIT and not flag_set[argument])
+                or (drains and not _is_idle(pushed, popped, under_way))
+            ):
+                if not _step(
+                    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+                    class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
+                    cross_time, cross_first, cross_count, rates, limits,
+                    clock,
+                ):  # fmt: skip
+                    break
             steps += 1
             state[EMITTED] += 1
-            q, event = class_numbers[found, QUEUE], class_numbers[found, WHAT]
-            argument, shares = class_numbers[found, ARGUMENT], class_numbers[found, SHARES]
-            cycles, latency = class_costs[found, CYCLES], class_costs[found, LATENCY]
-            if what == kinds.SCALAR_LOAD:
-                value = np.int64(0)
-                if in_ub[pc]:
-                    value = spilled[(values[1] >> 2) % len(spilled)]
-                if destination[pc] != 0:
-                    regs[destination[pc]] = value
-            elif what == kinds.SCALAR_STORE and in_ub[pc]:
-                spilled[(values[0] >> 2) % len(spilled)] = values[used - 1]
+            pc += 1
             if event == SET or event == WAIT or event == CROSS_SET or event == CROSS_WAIT:
                 mark(loops, sp, traces, mark_count, marks, pc * 4096 + argument, np.int64(0))
-            # ---- when it is in its queue
-            t = now[FREE + S]
             if q != S:
                 place = pushed[q] % depth
-                t = max(t, ring[q, place]) + issue_cycles
+                now[FREE + S] = max(now[FREE + S], freed[q, place]) + issue_cycles
                 now[BUSY + S] += issue_cycles
-                now[FREE + S] = t
                 now[TAKEN + q] += 1
-            begin = max(t, now[FREE + q])
+                pending[q, place], dispatched[q, place] = found, now[FREE + S]
+                pushed[q] += 1
+                continue
+            # ---- what it does itself
+            if what == kinds.SCALAR_LOAD:
+                value = np.int64(0)
+                if in_ub[pc - 1]:
+                    value = spilled[(values[1] >> 2) % len(spilled)]
+                if destination[pc - 1] != 0:
+                    regs[destination[pc - 1]] = value
+            elif what == kinds.SCALAR_STORE and in_ub[pc - 1]:
+                spilled[(values[0] >> 2) % len(spilled)] = values[used - 1]
+            begin = now[FREE + S]
             if event == WAIT:
+                flag_set[argument] = False
                 begin = max(begin, flag_time[argument])
-            elif event == CROSS_WAIT:
-                source, flag = argument // cross_ids, argument % cross_ids
-                slot = ((core - source) % cores_per_cluster) * cross_ids + flag
-                if cross_count[slot] > 0:
-                    cross_count[slot] -= 1
-                    first = cross_first[slot]
-                    cross_first[slot] = (first + 1) % cross_time.shape[1]
-                    begin = max(begin, cross_time[slot, first])
-                else:
-                    begin = max(begin, cross_last[flag])
-            elif event == PIPE_BARRIER:
-                begin = max(begin, now[RESULT + q])
-            elif event == BARRIER_ALL or event == CORE_BARRIER or event == CLUSTER_BARRIER:
+            elif drains:
                 for other in range(Q):
                     begin = max(begin, max(now[FREE + other], now[RESULT + other]))
                 if event == CORE_BARRIER and state[BARRIERS] < len(barriers):
                     barriers[state[BARRIERS]] = begin
                     state[BARRIERS] += 1
-            if q != S:
-                ring[q, place] = begin
-                pushed[q] += 1
-            done = begin + cycles
-            alone = cycles
-            if event == TRANSFER:
-                amount, rate = class_costs[found, LINE_BYTES], class_costs[found, RATE]
-                flows = forgotten(now[FREE + S], flows, flow_from, flow_used)
-                finished, flows = transferred(begin, amount, rate, shares, limits, flows, flow_from, flow_used)
-                done = max(done, np.ceil(finished))
-                alone = max(cycles, amount / rate)
-                if shares & 1:
-                    now[DDR_BYTES] += amount
-                if shares & 2:
-                    now[LLB_BYTES] += amount
-            finish = done + latency
-            if event == SET or event == CROSS_SET:
-                finish = max(begin, now[RESULT + q]) + cycles + latency
-                if event == SET:
-                    flag_time[argument] = finish if q != S else done
-                    flag_stamp[argument] = state[EMITTED]
-                else:
-                    other, flag = argument // cross_ids, argument % cross_ids
-                    slot = ((other - core) % cores_per_cluster) * cross_ids + flag
-                    if cross_count[slot] == cross_time.shape[1]:
-                        cross_first[slot] = (cross_first[slot] + 1) % cross_time.shape[1]
-                        cross_count[slot] -= 1
-                    cross_time[slot, (cross_first[slot] + cross_count[slot]) % cross_time.shape[1]] = finish
-                    cross_count[slot] += 1
-                    cross_last[flag] = finish
-            elif event == PLAIN and interlocked[q]:
-                done = finish
-            if event == PLAIN or event == TRANSFER:
-                now[RESULT + q] = max(now[RESULT + q], finish)
-            now[FREE + q] = done
-            now[BUSY + q] += alone
-            now[CONFLICT] += class_costs[found, CONFLICT_CYCLES]
-            pc += 1
+            now[FREE + S] = begin + cycles
+            now[BUSY + S] += cycles
+            if event == SET:
+                flag_set[argument] = True
+                flag_time[argument] = begin + cycles
+                flag_stamp[argument] = state[EMITTED]
             continue
         steps += 1
         now[FREE + S] += scalar_cycles[pc]

@@ -12,9 +12,11 @@ from compiler.isa.scalar_functions import alu, branch
 
 @kernel
 def way(  # type: ignore[no-untyped-def]  # noqa: C901
-    kind, operation, register, immediate, destination, target, system, words, system_values, regs, loops, max_steps
+    kind, operation, slots, register, immediate, line_mask, destination, target, system, words, system_values, regs,
+    loops, max_steps,
 ):  # fmt: skip
-    """A hash of how a core goes through the kernel: its branches and trip counts, in first and last turns of loops."""
+    """A hash of how a core goes through the kernel, in first and last turns of loops: branches, trip counts, and where
+    in a line of DDR or LLB it begins to read and write."""
     count = len(kind)
     pc, sp, steps, trace = 0, 0, 0, np.uint64(0)
     while steps < max_steps:
@@ -67,6 +69,11 @@ def way(  # type: ignore[no-untyped-def]  # noqa: C901
         elif what == kinds.HALT:
             break
         else:
+            if what == kinds.DISPATCH:
+                for k in range(slots[pc]):
+                    if line_mask[pc, k] != 0:
+                        value = immediate[pc, k] + regs[register[pc, k]]
+                        trace = hashed(trace, 64 * (value & line_mask[pc, k]) + k)
             if d != 0:
                 regs[d] = words[a % len(words)] if what == kinds.LDT else 0
             pc += 1

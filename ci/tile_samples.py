@@ -1,0 +1,112 @@
+"""Tiles of kernels, lowered and timed on the simulator: what ranking learns from, and what it is judged by."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from tvm.s_tir import ScheduleError
+
+from ci.one_kernel import simulated_cycles
+from compiler import pipeline
+from compiler.codegen.kernel import KernelCode, generate
+from compiler.codegen.memory import MemoryOverflow
+from compiler.emission.errors import NotEmittable
+from compiler.errors import TilewrightError
+from compiler.kernel_pool import Job
+from compiler.kernels import spaces
+from compiler.pipeline import Observer
+from compiler.target import Chip
+from compiler.tiling.ranking import Ranked, ranked
+from compiler.tiling.search import Space, Work
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A tile and its cycles on the simulator."""
+
+    tile: Any
+    work: Work
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The tiles of one kernel that were timed."""
+
+    name: str
+    samples: tuple[Sample, ...]
+    tiles: int  # that there are
+
+
+def space_of(job: Job, chip: Chip) -> Space | None:
+    """That of the first template whose tiles fit."""
+    return next((space for _, space in spaces(job.func, job.schedule, chip)), None)
+
+
+def code_of(space: Space, tile: Any, chip: Chip, name: str) -> KernelCode | None:
+    """None where the tile does not become a kernel."""
+    with suppress(MemoryOverflow, NotEmittable, ScheduleError):
+        lowered = pipeline.run(pipeline.kernel_passes(), space.apply(tile).func, chip, Observer())
+        return generate(lowered, chip, name)
+    return None
+
+
+def timed(space: Space, tile: Any, chip: Chip, name: str) -> int | None:
+    code = code_of(space, tile, chip, name)
+    with suppress(TilewrightError):  # data decides, or it is too large to be simulated
+        return None if code is None else simulated_cycles(code, chip)
+    return None
+
+
+def drawn_tiles(found: list[Ranked], count: int, name: str) -> list[Ranked]:
+    """All, or so many: a half of the first in order, where ranking has to be right, the others anywhere behind."""
+    if len(found) <= count:
+        return found
+    random = Random(crc32(name.encode()))
+    front = found[: 2 * count]
+    first = sorted(random.sample(range(len(front)), count // 2))
+    others = sorted(random.sample(range(len(found)), count - len(first)))
+    return [found[index] for index in sorted({*first, *others})]
+
+
+def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sampled:
+    """A sample of a kernel's tiles, timed; and those that are to be in it."""
+    space = space_of(job, chip)
+    if space is None:
+        return Sampled(job.name, (), 0)
+    found = ranked(space, chip, learned=False)
+    chosen = {one.tile: one for one in drawn_tiles(found, count, job.name)}
+    chosen |= {one.tile: one for one in found if one.tile in set(always)}
+    samples = [
+        Sample(one.tile, one.work, cycles)
+        for one in chosen.values()
+        if (cycles := timed(space, one.tile, chip, job.name))
+    ]
+    return Sampled(job.name, tuple(samples), len(found))
+
+
+class _Inherited:
+    """What forked processes find where it is: IR need not be sent."""
+
+    work: Any = None
+    jobs: list[Job] = []  # noqa: RUF012  set before the fork, and only then
+
+
+def _in_process(index: int) -> Any:
+    return _Inherited.work(_Inherited.jobs[index])
+
+
+def in_processes(work: Any, jobs: list[Job], processes: int) -> Iterator[Any]:
+    """``work`` of each job, in order."""
+    if processes < 2:
+        yield from map(work, jobs)
+        return
+    _Inherited.work, _Inherited.jobs = work, jobs
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_in_process, range(len(jobs)))

@@ -1,0 +1,67 @@
+"""How long cores of several kinds take that share one memory, from how long each kind takes at any share of it.
+
+Whoever is done leaves its part to the others, and so does, all along, who needs less than its part. Work that is left
+goes on at the pace of the share that its core has now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+# Kinds that end this close together end together.
+TOGETHER = 0.02
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Cycles of a core from beginning to end at some share of the bandwidth, and the bytes it moves."""
+
+    cycles: float
+    moved_bytes: float
+
+
+# Of a kind of cores, at a share of one of so many equal parts.
+PaceOf = Callable[[int, float], Pace]
+
+
+def cycles_together(members: Mapping[int, int], pace_of: PaceOf) -> float:
+    """Until the last core is done; ``members`` says how many cores there are of each kind."""
+    left, now = dict.fromkeys(members, 1.0), 0.0
+    while left:
+        paces = _paces({kind: members[kind] for kind in left}, pace_of)
+        ends = {kind: now + left[kind] * pace.cycles for kind, pace in paces.items()}
+        until = min(ends.values())
+        together = until + TOGETHER * until
+        until = max(end for end in ends.values() if end <= together)
+        left = {kind: left[kind] - (until - now) / paces[kind].cycles for kind in left if ends[kind] > together}
+        now = until
+    return now
+
+
+def cycles_in_step(members: Mapping[int, int], pace_of: PaceOf) -> float:
+    """Until the last core is done, where all wait for one another on the way: nobody is early.
+
+    All move theirs in the same bursts, so a core's part of the bandwidth is its part of the bytes.
+    """
+    active = sum(members.values())
+    even = {kind: pace_of(kind, active) for kind in members}
+    moved = sum(members[kind] * pace.moved_bytes for kind, pace in even.items())
+    slowest = max(even, key=lambda kind: even[kind].cycles)
+    parts = moved / max(1.0, even[slowest].moved_bytes)
+    return pace_of(slowest, round(min(active, parts), 1)).cycles
+
+
+def _paces(members: Mapping[int, int], pace_of: PaceOf) -> dict[int, Pace]:
+    """Of kinds that are all at work, first at even shares, then at shares in proportion to what each can use."""
+    active = sum(members.values())
+    even = {kind: pace_of(kind, active) for kind in members}
+    if len(even) == 1:
+        return even
+    rates = {kind: pace.moved_bytes / pace.cycles for kind, pace in even.items()}
+    used = sum(members[kind] * rate for kind, rate in rates.items())
+    parts = {kind: used / max(rate, 1e-9) for kind, rate in rates.items()}
+    return {
+        kind: pace_of(kind, round(parts[kind], 1)) if parts[kind] < active * (1 - TOGETHER) else even[kind]
+        for kind in members
+    }
