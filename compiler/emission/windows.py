@@ -63,6 +63,13 @@ class _Axis:
         stride, dilation = (1 if d is None else d.strides[1] // self.step for d in (self.kept, self.window))
         return size, max(1, stride), max(1, dilation)
 
+    @property
+    def covers(self) -> bool:
+        """Whether windows leave nothing out between the first and the last element: the row reads all of that."""
+        count = 1 if self.kept is None else self.kept.bound
+        size, stride, dilation = self.scalars
+        return (dilation == 1 and (stride <= size or count == 1)) or (stride == 1 and (dilation <= count or size == 1))
+
 
 def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
     """Each dimension of the window with a dimension of the result, the further apart ones as rows; near ones first."""
@@ -73,9 +80,13 @@ def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
         tuple(_Axis(k, w) for k, w in zip(chosen, [*lacking, *ordered], strict=True))
         for chosen in dict.fromkeys(permutations(choices, 2))
     ]
-    complete = [axes for axes in found if all(axis.window is None or axis.kept is not None for axis in axes)]
+    complete = [axes for axes in found if all(_is_complete(axis) for axis in axes)]
     for rows, columns in sorted(complete, key=lambda axes: sum(axis.scalars[1] for axis in axes)):
         yield rows, columns
+
+
+def _is_complete(axis: _Axis) -> bool:
+    return axis.covers and (axis.window is None or axis.kept is not None)
 
 
 def _candidate(nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim], chip: Chip) -> Found:

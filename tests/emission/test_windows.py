@@ -62,3 +62,16 @@ def test_a_window_along_one_axis_needs_its_identity(start: float) -> None:
 
     pools = [line for line in emitted(func) if line.startswith("vsumpool")]
     assert len(pools) == (start == 0.0)
+
+
+def test_windows_that_leave_elements_out_are_no_pool() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((2000,), "float32", scope="local.ub")
+        b = T.alloc_buffer((500,), "float32", scope="local.ub")
+        for x in range(500):
+            b[x] = T.float32(0)
+        for x, j in T.grid(500, 2):
+            b[x] = b[x] + a[x * 4 + j]
+
+    assert not any(line.startswith("vsumpool") for line in emitted(func))
