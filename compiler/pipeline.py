@@ -44,6 +44,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.shift_addresses import ShiftAddresses
     from passes.tir.shrink_buffers import ShrinkBuffers
     from passes.tir.size_cube_buffers import SizeCubeBuffers
+    from passes.tir.spread_loads import SpreadLoads
     from passes.tir.start_sums import StartSums
 
     return (
@@ -52,6 +53,7 @@ def kernel_passes() -> tuple[Any, ...]:
         MergeCoreAxes(),  # one core number, as the machine has it
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
         SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
+        SpreadLoads(),  # behind them: marked nests have bounds and sizes
         PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
         LoopShift(),  # loops count from zero: what follows need not look where they begin
         LoopFission(),  # each store is on its own, so that a guard of one does not split the loops of others

@@ -45,6 +45,7 @@ class Event:
     accesses: tuple[Access, ...]
     loops: tuple[LoopRange, ...]
     args: Args | None = None  # of an instruction, with the greatest extents, as if all addresses were zero
+    first_of: frozenset[LoopRange] = frozenset()  # loops in whose first iteration alone it happens
 
     def conflicts(self, earlier: Event, level: int) -> bool:
         """Whether it may touch what an instance of ``earlier`` touched that ran before it.
@@ -54,6 +55,8 @@ class Event:
         """
         shared = self.common_loops(earlier)
         if level >= shared and earlier is self:
+            return False
+        if level < shared and self.loops[level] in self.first_of:
             return False
         loops = {
             loop: "same" if at < level else "earlier" if at == level else "any"
@@ -117,6 +120,7 @@ class Reader:
     ranges: Ranges = field(default_factory=Ranges)
     events: list[Event] = field(default_factory=list)
     _loops: tuple[LoopRange, ...] = ()
+    _first_of: frozenset[LoopRange] = frozenset()
     _buffers: dict[Any, _Room] = field(default_factory=dict)
     _bound: dict[Any, tuple[Step, int]] = field(default_factory=dict)  # where a variable is, within how many loops
 
@@ -140,7 +144,10 @@ class Reader:
                 events = self._loads(statement.condition)
                 otherwise = () if statement.else_case is None else self._block(statement.else_case)
                 guards = statement.else_case is None and isinstance(statement.condition, _BOUNDS)
-                return Step(statement, events, (self._block(statement.then_case), otherwise), guards=guards)
+                outer, self._first_of = self._first_of, self._first_of | self._begins(statement.condition)
+                then = self._block(statement.then_case)
+                self._first_of = outer
+                return Step(statement, events, (then, otherwise), guards=guards)
             case tirx.AttrStmt():
                 if statement.attr_key == "thread_extent":
                     core = LoopRange(int(statement.value), repeated=False)
@@ -185,8 +192,20 @@ class Reader:
 
     # ---- events
 
+    def _begins(self, condition: Any) -> frozenset[LoopRange]:
+        """The loops that a condition holds to their first iteration."""
+        if isinstance(condition, tirx.And):
+            return self._begins(condition.a) | self._begins(condition.b)
+        if not isinstance(condition, tirx.EQ) or not isinstance(condition.a, tirx.Var):
+            return frozenset()
+        value, other = self.ranges.read(condition.a), self.ranges.read(condition.b)
+        bare = value.constant == 0 and value.low == value.high == 0 and len(value.terms) == 1
+        if not bare or other.exact != 0:
+            return frozenset()
+        return frozenset(value.terms).intersection(self._loops)
+
     def _event(self, queue: Queue, accesses: list[Access], args: Args | None = None) -> Event:
-        event = Event(len(self.events), queue, tuple(accesses), self._loops, args)
+        event = Event(len(self.events), queue, tuple(accesses), self._loops, args, self._first_of)
         self.events.append(event)
         return event
 

@@ -315,24 +315,30 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
     cluster = min(tile.grid.count, chip.cores_per_cluster)
     clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
-    far = ddr = llb = first = relayed = 0.0
+    far = dict.fromkeys("ab", 0.0)
+    ddr = llb = first = relayed = 0.0
     for name, readers_of in of_both.items():
         moved = loads[name] * elements[name] * size * lines[name]
         ddr += readers_of.blocks * moved
         path = "llb_l1" if readers_of.shared else "ddr_l1"
         pieces = loads[name] * chunks
-        far += max(pieces * chip.path[path].issue_cycles, moved / rate(chip, path))
-        at_first = elements[name] * size * lines[name] * (1 if tile.held == name else 1 / chunks)
+        far[name] += max(pieces * chip.path[path].issue_cycles, moved / rate(chip, path))
+        at_first = elements[name] * size * lines[name] / chunks
         first += at_first / rate(chip, path)
         if readers_of.shared:
             staged = readers_of.blocks / clusters * moved
-            far += staged / cluster / rate(chip, "ddr_llb")
+            far[name] += staged / cluster / rate(chip, "ddr_llb")
             # Every piece is staged in as many parts as cores, and each tells all others of its own.
-            far += pieces * (chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles)
+            far[name] += pieces * (chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles)
             llb += staged + cluster * moved
             first += readers_of.blocks * at_first / tile.grid.count / rate(chip, "ddr_llb")
             first = max(first, readers_of.blocks * at_first * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle)
             relayed = chip.sync.cross_flag_cycles + chip.path["llb_l1"].latency_cycles
+
+    # What is held comes in beside the first round of the other: a round that takes longer than the cube.
+    held, other = tile.held, "b" if tile.held == "a" else "a"
+    round_of_loads = far[held] / loads[held] + far[other] / rounds if held else 0.0
+    behind = loads[held] * max(0.0, round_of_loads - product) if held else 0.0
 
     # ---- the result
     results = tile.m * tile.n
@@ -355,7 +361,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         cube_cycles=rounds * product,
         vector_cycles=rounds * vector,
         mte1_cycles=rounds * near,
-        mte2_cycles=far,
+        mte2_cycles=sum(far.values()),
         mte3_cycles=rounds * out if tile.columns else 0.0,
         fix_cycles=rounds * taken_out,
         ddr_bytes=ddr,
@@ -367,7 +373,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         first_cycles=first + ends,
         last_cycles=last,
         # Without room for a second result the cube waits until the first is out.
-        serial_cycles=(rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0,
+        serial_cycles=behind + ((rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0),
     )
 
 

@@ -1,0 +1,113 @@
+"""SpreadLoads: what stays on the core comes piece by piece, beside its first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm.script import tirx as T
+
+from compiler.target import load_chip
+from passes.tir.spread_loads import SpreadLoads
+
+TW2 = load_chip("tw2")
+
+
+def rewrites(before: Any, after: Any) -> None:
+    tvm.ir.assert_structural_equal(SpreadLoads().run(before, TW2), after, map_free_vars=True)
+
+
+def keeps(kernel: Any) -> None:
+    assert SpreadLoads().run(kernel, TW2).same_as(kernel)
+
+
+def test_a_held_operand_comes_with_the_chunks_of_the_first_round() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def before(a: T.Buffer((32, 500), "float16"), c: T.Buffer((4, 32, 500), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 500), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 500):
+                l1[i, k] = a[i, k]
+        for t in range(4):
+            for chunk in range(2):
+                for i, k in T.grid(32, 256):
+                    c[t, i, chunk * 256 + k] = l1[i, chunk * 256 + k]
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(a: T.Buffer((32, 500), "float16"), c: T.Buffer((4, 32, 500), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 500), "float16", scope="shared.l1")
+        for t in range(4):
+            for chunk in range(2):
+                if t == 0:
+                    with T.attr(0, "pragma_tw_cube", "operand"):
+                        for i, k in T.grid(32, T.min(256, 500 - chunk * 256)):
+                            l1[i, chunk * 256 + k] = a[i, chunk * 256 + k]
+                for i, k in T.grid(32, 256):
+                    c[t, i, chunk * 256 + k] = l1[i, chunk * 256 + k]
+
+    # Rows of 1000 bytes begin anywhere in a line of DDR: pieces of four lines are long enough.
+    rewrites(before, after)
+
+
+def test_short_pieces_of_rows_that_begin_anywhere_are_not_cut() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((32, 500), "float16"), c: T.Buffer((4, 32, 500), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 500), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 500):
+                l1[i, k] = a[i, k]
+        for t in range(4):
+            for chunk in range(8):
+                for i, k in T.grid(32, 64):
+                    c[t, i, chunk * 64 + k] = l1[i, chunk * 64 + k]
+
+    keeps(kernel)
+
+
+def test_what_is_used_out_of_order_is_loaded_first() -> None:
+    """Every turn reads over the border of its piece."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((32, 512), "float16"), c: T.Buffer((4, 32, 512), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 512), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 512):
+                l1[i, k] = a[i, k]
+        for t in range(4):
+            for chunk in range(3):
+                for i, k in T.grid(32, 129):
+                    c[t, i, chunk * 128 + k] = l1[i, chunk * 128 + k]
+
+    keeps(kernel)
+
+
+def test_a_load_beside_one_round_of_pieces_stays() -> None:
+    """Without loops around the pieces a smaller chunk would do the same."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((32, 512), "float16"), c: T.Buffer((32, 512), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 512), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 512):
+                l1[i, k] = a[i, k]
+        for chunk in range(4):
+            for i, k in T.grid(32, 128):
+                c[i, chunk * 128 + k] = l1[i, chunk * 128 + k]
+
+    keeps(kernel)
+
+
+def test_a_use_under_a_branch_on_the_way_keeps_the_load_where_it_is() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((32, 512), "float16"), c: T.Buffer((4, 32, 512), "float16")) -> None:
+        l1 = T.alloc_buffer((32, 512), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 512):
+                l1[i, k] = a[i, k]
+        for t in range(4):
+            if t > 0:
+                for chunk in range(4):
+                    for i, k in T.grid(32, 128):
+                        c[t, i, chunk * 128 + k] = l1[i, chunk * 128 + k]
+
+    keeps(kernel)
