@@ -39,7 +39,7 @@ class Profile:
     layers: tuple[Layer, ...]
     order: tuple[tuple[int, int], ...]  # of every kernel, one after the other: which layer it is of, and its cycles
     traffic: tuple[Moved, ...]  # by layer
-    work: Work | None  # what no program can leave out
+    work: Work | None  # what no program can leave out; None where the host does some of it
     bound: Bound | None
 
     @property
@@ -74,7 +74,7 @@ class Profile:
     @cached_property
     def busy(self) -> dict[str, int]:
         """Cycles by queue, of all cores."""
-        return _added([dict(zip(_QUEUES, run.schedule.busy.sum(axis=0).tolist(), strict=True)) for run in self.runs])
+        return {queue.name: sum(int(run.schedule.busy[:, queue].sum()) for run in self.runs) for queue in Queue}
 
     @cached_property
     def stalled(self) -> dict[str, dict[str, int]]:
@@ -230,15 +230,10 @@ def profile(
         offset += run.cycles
     if work is not None:
         layers = _bounded(layers, work, model.chip)
-    return Profile(
-        model,
-        runs,
-        tuple(layers),
-        tuple(order),
-        added(traffic),
-        work.total if work is not None else None,
-        work.total.bound(model.chip) if work is not None else None,
-    )
+    on_host = any(isinstance(segment, HostSegment) for segment in model.segments)
+    whole = work.total if work is not None and not on_host else None
+    bound = whole.bound(model.chip) if whole is not None else None
+    return Profile(model, runs, tuple(layers), tuple(order), added(traffic), whole, bound)
 
 
 def sharing(nodes: Sequence[Sequence[str]]) -> list[list[int]]:
