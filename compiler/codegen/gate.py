@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.codegen.items import Branch, Gate, Item, Loop, Step, Test, blocks_of
+from compiler.codegen.items import Branch, Gate, Item, Loop, SkippedFirst, Step, Test, blocks_of
 from compiler.codegen.values import ZERO, Block, Node, Operand
 from compiler.isa.dtypes import Queue
 
@@ -26,7 +26,7 @@ def put_gate(root: Block, needs: Callable[[Item], bool], surely_runs: Callable[[
         if isinstance(item, Loop) and surely_runs(item):
             counters.append(item.counter)
             block = item.body
-        elif isinstance(item, Branch) and _keeps_cores_out(item, cores) and not item.otherwise.items:
+        elif isinstance(item, Branch) and keeps_cores_out(item, cores) and not item.otherwise.items:
             block, best = item.then, None
         else:
             break
@@ -40,16 +40,21 @@ def _any(item: Item, holds: Callable[[Item], bool]) -> bool:
 
 
 def _works(item: Item) -> bool:
-    return isinstance(item, Step) and item.row.queue_of(item.mods) != Queue.S
+    return isinstance(item, SkippedFirst) or (isinstance(item, Step) and item.row.queue_of(item.mods) != Queue.S)
 
 
-def _keeps_cores_out(branch: Branch, cores: int) -> bool:
+def keeps_cores_out(branch: Branch, cores: int) -> bool:
+    """Whether a branch is the one that all but the first cores skip."""
     if len(branch.tests) != 1:
         return False
     test = branch.tests[0]
     is_core = test.a.node is not None and test.a.node.operation == "getsr.core" and not test.a.offset
-    kept_out = Test("bne", test.a, ZERO) if cores == 1 else Test("bge", test.a, Operand(None, cores))
-    return is_core and test == kept_out
+    return is_core and test == keeping_out(test.a, cores)
+
+
+def keeping_out(core: Operand, cores: int) -> Test:
+    """What holds for all but the first cores."""
+    return Test("bne", core, ZERO) if cores == 1 else Test("bge", core, Operand(None, cores))
 
 
 def _insert(block: Block, index: int, counters: list[Node]) -> None:

@@ -62,13 +62,22 @@ class Branch:
 
 
 @dataclass(eq=False)
+class SkippedFirst:
+    """A load that may have run before the kernel: skipped then where all ``counters`` are zero."""
+
+    load: Step
+    counters: tuple[Node, ...]
+    text: int = -1
+
+
+@dataclass(eq=False)
 class Gate:
     """Here a core waits for what other cores made; what the kernel does before needs nothing of it."""
 
     text: int = -1
 
 
-Item = Step | GuardedLoad | Loop | Branch | Gate
+Item = Step | GuardedLoad | Loop | Branch | SkippedFirst | Gate
 
 
 def operands_of(item: Item) -> Iterator[Operand]:
@@ -76,6 +85,9 @@ def operands_of(item: Item) -> Iterator[Operand]:
     match item:
         case Step():
             yield from item.operands
+        case SkippedFirst():
+            yield from item.load.operands
+            yield from map(Operand, item.counters)
         case GuardedLoad():
             yield item.guard
             yield item.address

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.codegen.gate import put_gate
-from compiler.codegen.items import Item, Step, operands_of
+from compiler.codegen.items import Item, Loop, Step, operands_of
 from compiler.codegen.lowering import Lowering, Parameter
 from compiler.codegen.memory import check_capacity
+from compiler.codegen.prologue import Ahead, Prologue
 from compiler.codegen.reach import Reaches
-from compiler.codegen.registers import allocate
+from compiler.codegen.registers import Allocated, allocate
 from compiler.codegen.touches import Touched, touched
 from compiler.codegen.values import Operand
 from compiler.isa.dtypes import Queue
 from compiler.isa.encoding import decode, encode
-from compiler.isa.model import Instr
+from compiler.isa.model import Instr, Reg
+from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
 _BLOCK = 32
@@ -41,13 +43,16 @@ class KernelCode:
     touched: Touched
     gate: int  # the instruction in whose place a core waits for others; -1 where it never has to
     gated: tuple[int, ...]  # the parameters that are touched behind the gate only
+    prologue: tuple[Ahead, ...]  # loads that can run before it
 
     def __getstate__(self) -> dict[str, Any]:
         """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
-        return {**self.__dict__, "instrs": encode(self.instrs)}
+        prologue = [{**vars(ahead), "instrs": encode(ahead.instrs)} for ahead in self.prologue]
+        return {**self.__dict__, "instrs": encode(self.instrs), "prologue": prologue}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, instrs=decode(state["instrs"]))
+        prologue = tuple(Ahead(**{**ahead, "instrs": decode(ahead["instrs"])}) for ahead in state["prologue"])
+        self.__dict__.update(state, instrs=decode(state["instrs"]), prologue=prologue)
 
 
 def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
@@ -56,10 +61,12 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
     reaches = Reaches(lowering.cores)
     reaches.loops_of(lowering.root)
     gated = _gated(func, lowering.parameters)
+    prologue = Prologue(chip, reaches, _constants(lowering.parameters, gated), lambda loop: _runs(loop, reaches))
+    prologue.take(lowering.root)
     put_gate(
         lowering.root,
         lambda item: _loads(item) and any(_parameter(operand, reaches) in gated for operand in operands_of(item)),
-        lambda loop: bool((reaches.of(loop.count).low > 0).all()),
+        lambda loop: _runs(loop, reaches),
         lowering.cores,
     )
     used = dict(lowering.memory)
@@ -69,9 +76,10 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         used["ub"] = spill_address + allocated.spilled_bytes
         check_capacity(used, chip)
     code = list(zip(allocated.instrs, allocated.operands, strict=True))
+    instrs, ahead = _placed(prologue, allocated)
     return KernelCode(
         name,
-        allocated.instrs,
+        instrs,
         allocated.relocations,
         lowering.parameters,
         tuple(lowering.texts),
@@ -81,7 +89,22 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         touched(code, reaches, [parameter.size_bytes for parameter in lowering.parameters], chip),
         allocated.gate,
         tuple(sorted(gated)),
+        ahead,
     )
+
+
+def _placed(prologue: Prologue, allocated: Allocated) -> tuple[tuple[Instr, ...], tuple[Ahead, ...]]:
+    """The kernel as it is where no load ran before it, and the loads with their places in it."""
+    instrs, found = list(allocated.instrs), []
+    for item, ahead in prologue.found:
+        place = allocated.places[item]
+        turn = 0
+        if item.counters:
+            counter, _, distance = instrs[place].values
+            turn = counter.index if isinstance(counter, Reg) else 0
+            instrs[place] = Instr(by_mnemonic()["jmp"], (), (distance,))
+        found.append(replace(ahead, place=place, turn=turn))
+    return tuple(instrs), tuple(found)
 
 
 def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
@@ -89,6 +112,14 @@ def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
     known = func.attrs[CONSTANTS] if func.attrs and CONSTANTS in func.attrs else ()
     constant = {int(index) for index in known}
     return frozenset(i for i, parameter in enumerate(parameters) if not parameter.scratch and i not in constant)
+
+
+def _constants(parameters: Sequence[Parameter], gated: frozenset[int]) -> frozenset[int]:
+    return frozenset(i for i, parameter in enumerate(parameters) if not parameter.scratch and i not in gated)
+
+
+def _runs(loop: Loop, reaches: Reaches) -> bool:
+    return bool((reaches.of(loop.count).low > 0).all())
 
 
 def _loads(item: Item) -> bool:

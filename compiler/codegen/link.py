@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from compiler.codegen.borders import LOADING, Border, Borders, Order, Reach
+from compiler.codegen.kernel import KernelCode
+from compiler.codegen.prologue import MEMORY, Ahead
 from compiler.codegen.residence import GraphBuffer, Place, PlacedKernel, declared, plan, scratch
+from compiler.codegen.touches import memory_of
 from compiler.errors import InvalidError, Problem
 from compiler.isa.encoding import form
-from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Value
+from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Row, Value
 from compiler.isa.program import Program, TilingWord
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
 _SETTING = "mte3"  # the queue that tells other cores that this one is through with a kernel
+_STEP_BYTES = 1024  # what a kernel's part of L1 starts at a multiple of
 _NUMBER = 1  # a register: between kernels none matters
 
 
@@ -45,7 +50,7 @@ def link(
     """
     _check(kernels, buffers)
     planned = plan(kernels, buffers, chip, llb=llb) if places is None else places
-    linker = _Linker(planned, chip, overlap)
+    linker = _Linker(planned, chip, overlap, _written(kernels))
     for kernel in kernels:
         linker.add(kernel)
     linker.emit("halt")
@@ -66,8 +71,9 @@ def link(
 class _Linker:
     """Appends kernels, with what has to stand in front of each."""
 
-    def __init__(self, places: Mapping[str, Place], chip: Chip, overlap: bool) -> None:
-        self.places, self.chip, self.overlap = places, chip, overlap
+    def __init__(self, places: Mapping[str, Place], chip: Chip, overlap: bool, written: frozenset[str]) -> None:
+        self.places, self.chip, self.overlap, self.written = places, chip, overlap, written
+        self._before: _Before | None = None
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
         self.listing: list[str] = []
@@ -82,21 +88,60 @@ class _Linker:
 
     def add(self, kernel: PlacedKernel) -> None:
         border = self._borders.next(self._reaches(kernel), gateable=not self._uses_flag(kernel))
-        if border.order is Order.BARRIER:
-            self.emit("core_barrier")
-        elif self.instrs:
-            self.emit("barrier_all")  # the core's own memories are used anew
+        base, ahead = self._ahead(kernel)
+        self._end(border, kernel, base, ahead)
         self._tell(border, kernel)
         self.labels.append((kernel.name, len(self.instrs)))
         first = len(self.listing)
         self.listing += [f"{kernel.name}: {text}" for text in kernel.code.texts] or [f"{kernel.name}:"]
-        instrs = self._patched(kernel)
+        instrs = moved(self._patched(kernel), base)
+        for load in ahead:
+            instrs[load.place] = _skipping(instrs[load.place], load)
         lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
         if kernel.code.gate >= 0:
             waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
             instrs, lines = _with_gate(instrs, lines, kernel.code.gate, waits)
         self.instrs += instrs
         self.lines += lines
+        self._before = _Before(base, base + kernel.code.memory.get(MEMORY, 0), _queues(kernel.code))
+
+    # ---- the kernel before
+
+    def _ahead(self, kernel: PlacedKernel) -> tuple[int, list[Ahead]]:
+        """Where the kernel's part of L1 starts, and the loads into it that can run under the kernel before."""
+        before, bindings = self._before, kernel.bindings()
+        loads = [load for load in kernel.code.prologue if bindings[load.parameter] not in self.written]
+        if before is None or not self.overlap or not loads:
+            return 0, []
+        used, size = kernel.code.memory.get(MEMORY, 0), self.chip.memory_bytes(MEMORY)
+        bases = [0, _up(before.high), (size - used) // _STEP_BYTES * _STEP_BYTES]
+        free = {
+            base: [load for load in loads if base + load.low >= before.high or base + load.high <= before.low]
+            for base in bases
+            if base >= 0 and base + used <= size
+        }
+        return max(free.items(), key=lambda entry: len(entry[1]))
+
+    def _end(self, border: Border, kernel: PlacedKernel, base: int, ahead: Sequence[Ahead]) -> None:
+        """Wait for the kernel before: its memories are used anew, but for what the loads ahead work on."""
+        if self._before is None:
+            return
+        hub = bool(ahead) and border.order is not Order.BARRIER
+        if hub and LOADING in self._before.queues:
+            self.emit("set_flag", (LOADING, "s"), (0,))
+        for load in ahead:
+            instrs = list(load.instrs)
+            self._relocate(instrs, load.relocations, kernel)
+            self.instrs += moved(instrs, base)
+            self.lines += [max(1, len(self.listing))] * len(instrs)
+        if not hub:
+            self.emit("core_barrier" if border.order is Order.BARRIER else "barrier_all")
+            return
+        for queue in self._before.queues:
+            if queue != LOADING:
+                self.emit("set_flag", (queue, "s"), (0,))
+        for queue in self._before.queues:
+            self.emit("wait_flag", (queue, "s"), (0,))
 
     # ---- other cores
 
@@ -143,13 +188,7 @@ class _Linker:
     def _patched(self, kernel: PlacedKernel) -> list[Instr]:
         """The kernel's instructions with the places of its buffers."""
         instrs, bindings = list(kernel.code.instrs), kernel.bindings()
-        for index, parameter in kernel.code.relocations:
-            address, target = self.places[bindings[parameter]].offset, instrs[index].values[0]
-            if address <= IMMEDIATE_MAX:
-                instrs[index] = Instr(by_mnemonic()["smov"], (), (target, address))
-            else:
-                word = self.words.setdefault(address, len(self.words))
-                instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, word))
+        self._relocate(instrs, kernel.code.relocations, kernel)
         for far in kernel.code.touched.far:
             memory = self.places[bindings[far.parameter]].memory
             instr = instrs[far.instruction]
@@ -157,6 +196,64 @@ class _Linker:
                 mods = (*instr.mods[: far.modifier], memory, *instr.mods[far.modifier + 1 :])
                 instrs[far.instruction] = Instr(instr.row, mods, instr.values)
         return instrs
+
+    def _relocate(self, instrs: list[Instr], relocations: Sequence[tuple[int, int]], kernel: PlacedKernel) -> None:
+        bindings = kernel.bindings()
+        for index, parameter in relocations:
+            address, target = self.places[bindings[parameter]].offset, instrs[index].values[0]
+            if address <= IMMEDIATE_MAX:
+                instrs[index] = Instr(by_mnemonic()["smov"], (), (target, address))
+            else:
+                word = self.words.setdefault(address, len(self.words))
+                instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, word))
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What is known of the kernel that was added last: its bytes of L1, and the queues that it uses."""
+
+    low: int
+    high: int
+    queues: tuple[str, ...]
+
+
+def _queues(code: KernelCode) -> tuple[str, ...]:
+    found = {use.queue for use in code.touched.uses} | {touch.queue for touch in code.touched.touches}
+    return tuple(sorted(found - {"s"}))
+
+
+def _skipping(instr: Instr, load: Ahead) -> Instr:
+    """A load, or the jump to it, of a kernel in front of which it ran."""
+    if not load.turn:
+        return Instr(by_mnemonic()["nop"], (), ())
+    return Instr(by_mnemonic()["bne"], (), (Reg(load.turn), 0, *instr.values))
+
+
+def _up(address: int) -> int:
+    return -(-address // _STEP_BYTES) * _STEP_BYTES
+
+
+def moved(instrs: list[Instr], base: int) -> list[Instr]:
+    """Instructions whose bytes of L1 lie ``base`` further on."""
+    if not base:
+        return instrs
+    return [_moved(instr, near, base) if (near := _near(instr.row, instr.mods)) else instr for instr in instrs]
+
+
+def _moved(instr: Instr, near: tuple[int, ...], base: int) -> Instr:
+    values = list(instr.values)
+    for slot in near:
+        value = values[slot]
+        values[slot] = Reg(value.index, value.offset + base) if isinstance(value, Reg) else value + base
+    return Instr(instr.row, instr.mods, tuple(values))
+
+
+@cache
+def _near(row: Row, mods: tuple[str, ...]) -> tuple[int, ...]:
+    """The slots that are addresses in L1."""
+    slots = [index for index, slot in enumerate(form(row, mods).slots) if slot.kind == "addr"]
+    memories = [memory_of(row, mods, tensor.memory)[1] for tensor in row.tensors]
+    return tuple(slot for slot, memory in zip(slots, memories, strict=True) if memory == MEMORY)
 
 
 def _is_below(value: Value, limit: int) -> bool:
@@ -184,6 +281,15 @@ def _retargeted(instr: Instr, index: int, now: Callable[[int], int]) -> Instr:
         for slot, value in zip(form(instr.row, instr.mods).slots, instr.values, strict=True)
     )
     return Instr(instr.row, instr.mods, values)
+
+
+def _written(kernels: Sequence[PlacedKernel]) -> frozenset[str]:
+    return frozenset(
+        name
+        for kernel in kernels
+        for name, parameter in zip(kernel.bindings(), kernel.code.parameters, strict=True)
+        if parameter.written
+    )
 
 
 def _check(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]) -> None:

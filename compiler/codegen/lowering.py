@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
+from compiler.codegen.gate import keeping_out
 from compiler.codegen.instruction_form import (
     ADDRESS,
     CORE_AXIS,
@@ -141,7 +142,7 @@ class Lowering:
         if extent >= self.chip.cores:
             return block
         core = self.values.operation("getsr.core")
-        test = Test("bne", core, ZERO) if extent == 1 else Test("bge", core, Operand(None, extent))
+        test = keeping_out(core, extent)
         then, otherwise = block.inner(is_loop_body=False), block.inner(is_loop_body=False)
         block.items.append(Branch((test,), then, otherwise))
         return then

@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compiler.codegen.items import Branch, Gate, GuardedLoad, Loop, Step, blocks_of
+from compiler.codegen.items import Branch, Gate, GuardedLoad, Loop, SkippedFirst, Step, blocks_of
 from compiler.codegen.placement import Placement, place
 from compiler.codegen.values import Block, Node, Operand
 from compiler.errors import Problem, TilewrightError
@@ -61,6 +61,7 @@ class Code:
     labels: list[int] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     gate: int = -1
+    places: dict[SkippedFirst, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Allocated:
     texts: tuple[int, ...]  # per instruction
     spilled_bytes: int
     gate: int  # the instruction that holds the gate's place; -1 where there is none
+    places: dict[SkippedFirst, int]  # the first instruction of each
 
 
 def allocate(root: Block, spill_address: int) -> Allocated:
@@ -121,6 +123,8 @@ class _Writer:
                     self._loop(item)
                 case Branch():
                     self._branch(item)
+                case SkippedFirst():
+                    self._skipped_first(item)
                 case Gate():
                     self.code.gate = len(self.code.lines)
                     self._emit("nop", (), ())
@@ -134,6 +138,22 @@ class _Writer:
 
     def _step(self, item: Step) -> None:
         self._line(item.row, item.mods, item.operands, result=item.result)
+
+    def _skipped_first(self, item: SkippedFirst) -> None:
+        """In all turns but the first the load is gone to; in the first one it is jumped over."""
+        if not item.counters:
+            self.code.places[item] = len(self.code.lines)
+            self._step(item.load)
+            return
+        load, after = self._label(), self._label()
+        sources = self._sources(tuple(map(Operand, item.counters)))
+        self.code.places[item] = len(self.code.lines)
+        for counter, source in zip(item.counters, sources, strict=True):
+            self._emit("bne", (Operand(counter), Operand(None)), (source, None), target=load)
+        self._emit("jmp", (), (), target=after)
+        self._land(load)
+        self._step(item.load)
+        self._land(after)
 
     def _guarded(self, item: GuardedLoad) -> None:
         """The result is zero first, and is loaded over where the guard holds."""
@@ -351,7 +371,7 @@ def _finished(code: Code, spilled_bytes: int) -> Allocated:
         if line.relocated >= 0:
             relocations.append((index, line.relocated))
     operands = tuple(line.operands for line in code.lines)
-    return Allocated(tuple(instrs), operands, tuple(relocations), tuple(texts), spilled_bytes, code.gate)
+    return Allocated(tuple(instrs), operands, tuple(relocations), tuple(texts), spilled_bytes, code.gate, code.places)
 
 
 def _values(code: Code, line: Line, index: int) -> tuple[Value, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.lowering import Parameter
+from compiler.codegen.prologue import Ahead
 from compiler.codegen.touches import Far, Touch, Touched, Use
 from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr
@@ -31,6 +32,7 @@ def to_tables(code: KernelCode) -> dict[str, Any]:
         "touched": asdict(code.touched),
         "gate": code.gate,
         "gated": list(code.gated),
+        "prologue": [{**vars(ahead), "instrs": b64encode(encode(ahead.instrs)).decode()} for ahead in code.prologue],
     }
 
 
@@ -48,6 +50,15 @@ def from_tables(tables: Mapping[str, Any]) -> KernelCode:
         touched=_touched(tables["touched"]),
         gate=int(tables["gate"]),
         gated=tuple(int(parameter) for parameter in tables["gated"]),
+        prologue=tuple(_ahead(one) for one in tables["prologue"]),
+    )
+
+
+def _ahead(tables: Mapping[str, Any]) -> Ahead:
+    return Ahead(
+        instrs=decode(b64decode(tables["instrs"], validate=True)),
+        relocations=tuple((int(index), int(parameter)) for index, parameter in tables["relocations"]),
+        **{name: int(tables[name]) for name in ("parameter", "low", "high", "place", "turn")},
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -96,11 +95,11 @@ class _Reader:
         queue = row.queue_of(mods).name.lower()
         views: tuple[View, ...] | None = None
         for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
-            modifier, memory = _memory(row, mods, tensor.memory)
+            modifier, memory = memory_of(row, mods, tensor.memory)
             if memory not in SHARED_MEMORIES:
                 self._uses.update({Use(memory, queue, "w" in role): None for role in tensor.role})
                 continue
-            views = views or self._views(instr, slots, reached)
+            views = views or _views(row, mods, reached, self.chip)
             self._touch(address, views[at], queue, known=tensor.offset is None)
             if address.parameter is None:
                 self._fixed.update(range(len(self.sizes)))
@@ -108,19 +107,6 @@ class _Reader:
                 self._far.append(Far(index, modifier, address.parameter))
             else:
                 self._fixed.add(address.parameter)
-
-    def _views(self, instr: Instr, slots: Sequence[Any], reached: Sequence[Reach]) -> tuple[View, ...]:
-        """The operands as if all addresses were zero, with the greatest extents that there can be."""
-        given = iter(zip(slots, reached, strict=True))
-        values = []
-        for slot in form(instr.row, instr.mods).slots:
-            if slot.kind in ("dest", "target"):
-                values.append(0)
-                continue
-            _, reach = next(given)
-            most = int(reach.high.max())
-            values.append(0 if slot.kind in ("addr", "float") else max(min(most, slot.hi), slot.lo))
-        return bind(Instr(instr.row, instr.mods, tuple(values)), values, self.chip).views
 
     def _touch(self, address: Reach, view: View, queue: str, *, known: bool) -> None:
         """Note the bytes; all of the parameter (or of all) where they are not known."""
@@ -143,16 +129,62 @@ class _Reader:
             return False
         if row.kind != "compute" or mods[modifier] == "llb":
             return False
-        others = [_memory(row, mods, tensor.memory) for tensor in row.tensors]
+        others = [memory_of(row, mods, tensor.memory) for tensor in row.tensors]
         near = {memory for at, memory in others if at != modifier and memory in ("l1", "ub", "l0c")}
-        reads = any(_memory(row, mods, t.memory)[0] == modifier and "r" in t.role for t in row.tensors)
-        writes = any(_memory(row, mods, t.memory)[0] == modifier and "w" in t.role for t in row.tensors)
+        reads = any(memory_of(row, mods, t.memory)[0] == modifier and "r" in t.role for t in row.tensors)
+        writes = any(memory_of(row, mods, t.memory)[0] == modifier and "w" in t.role for t in row.tensors)
         paths = [f"llb_{memory}" for memory in near if reads and not writes]
         paths += [f"{memory}_llb" for memory in near if writes]
         return bool(paths) and all(path in self.chip.path for path in paths)
 
 
-def _memory(row: Row, mods: tuple[str, ...], reference: str) -> tuple[int, str]:
+def _views(row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip) -> tuple[View, ...]:
+    """The operands as if all addresses were zero, with the greatest extents that there can be."""
+    given = iter(reached)
+    values = []
+    for slot in form(row, mods).slots:
+        if slot.kind in ("dest", "target"):
+            values.append(0)
+            continue
+        most = int(next(given).high.max())
+        values.append(0 if slot.kind in ("addr", "float") else max(min(most, slot.hi), slot.lo))
+    return bind(Instr(row, mods, tuple(values)), values, chip).views
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of one of the core's memories, on any core."""
+
+    memory: str
+    low: int
+    high: int
+
+    @property
+    def is_known(self) -> bool:
+        return self.low > -FAR and self.high < FAR
+
+    def meets(self, other: Span) -> bool:
+        return self.memory == other.memory and self.low < other.high and other.low < self.high
+
+
+def spans(row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip) -> list[Span]:
+    """What an instruction touches of the core's memories; ``reached``: all operands but results and targets."""
+    slots = [slot for slot in form(row, mods).slots if slot.kind not in ("dest", "target")]
+    addresses = [reach for slot, reach in zip(slots, reached, strict=True) if slot.kind == "addr"]
+    found = []
+    for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
+        memory = memory_of(row, mods, tensor.memory)[1]
+        if memory in SHARED_MEMORIES:
+            continue
+        if tensor.offset is not None or not address.is_known:
+            found.append(Span(memory, -FAR, FAR))
+        else:
+            extent = _views(row, mods, reached, chip)[at].extent_bytes
+            found.append(Span(memory, int(address.low.min()), int(address.high.max()) + extent))
+    return found
+
+
+def memory_of(row: Row, mods: tuple[str, ...], reference: str) -> tuple[int, str]:
     """(the modifier that names a tensor's memory, or -1; the memory)"""
     if not reference.startswith("@"):
         return -1, reference

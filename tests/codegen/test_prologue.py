@@ -1,0 +1,122 @@
+"""Loads of constants run under the tail of the kernel before, where L1 has room for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.script import tirx as T
+
+from compiler.codegen import GraphBuffer, KernelCode, Linked, PlacedKernel, generate, link
+from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.link import moved
+from compiler.codegen.storage import from_tables, to_tables
+from compiler.isa.disassembler import instruction_text
+from compiler.target import load_chip
+from passes.tir.insert_sync import InsertSync
+from tests.codegen.kernels import run
+
+TINY = load_chip("tiny")
+TW1 = load_chip("tw1")
+
+
+def product(ring: int = 0) -> Any:
+    """y = (w[0] + ... + w[3]) beside x, over L1: the weights in four turns, from ``ring`` on."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(w: T.Buffer((4, 64), "float32"), x: T.Buffer((2, 64), "float32"), y: T.Buffer((2, 5, 64), "float32")):
+        bx = T.launch_thread("blockIdx.x", 2)
+        l1 = T.alloc_buffer((192,), scope="shared.l1", annotations={"tw.address": ring})
+        ub = T.alloc_buffer((64,), scope="local.ub", annotations={"tw.address": 0})
+        T.evaluate(
+            T.call_extern("void", "tw.ld.ddr.l1.fp32.1d", T.address_of(l1[128]), 1, T.address_of(x[bx, 0]), 1, 64)
+        )
+        T.evaluate(T.call_extern("void", "tw.l1ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(l1[128]), 1, 64))
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[bx, 4, 0]), 1, T.address_of(ub[0]), 1, 64))
+        for i in range(4):
+            T.evaluate(
+                T.call_extern(
+                    "void", "tw.ld.ddr.l1.fp32.1d", T.address_of(l1[i % 2 * 64]), 1, T.address_of(w[i, 0]), 1, 64
+                )
+            )
+            T.evaluate(
+                T.call_extern("void", "tw.l1ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(l1[i % 2 * 64]), 1, 64)
+            )
+            T.evaluate(
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[bx, i, 0]), 1, T.address_of(ub[0]), 1, 64)
+            )
+
+    return func
+
+
+def code(chip: Any, ring: int = 0, constants: tuple[int, ...] = (0,)) -> KernelCode:
+    func = InsertSync().run(product(ring), chip)
+    return generate(func.with_attr(CONSTANTS, list(constants)), chip, "product")
+
+
+def test_the_first_turn_of_a_load_of_constants_is_code_of_its_own() -> None:
+    (load,) = code(TINY).prologue
+    assert [instruction_text(instr) for instr in load.instrs] == [
+        "ldt x1, 0",
+        "ld.ddr.l1.fp32.1d [0; 1], [x1; 1], <64>",
+    ]
+    assert (load.parameter, load.low, load.high) == (0, 0, 256)
+
+
+def test_what_other_kernels_write_is_loaded_in_its_turn() -> None:
+    assert not code(TINY, constants=()).prologue
+
+
+def test_a_load_over_what_the_kernel_used_before_it_stays() -> None:
+    first, second = (code(TINY, constants=given).prologue for given in ((0, 1), (1,)))
+    assert [load.parameter for load in first] == [1, 0] and [load.parameter for load in second] == [1]
+
+
+def chain(chip: Any, ring: int, **options: Any) -> Linked:
+    buffers = [GraphBuffer(name, "fp32", (4, 64), 1024, "constant") for name in ("w0", "w1")]
+    buffers += [GraphBuffer("x", "fp32", (2, 64), 512, "input"), GraphBuffer("z", "fp32", (2, 5, 64), 2560, "output")]
+    buffers.append(GraphBuffer("y", "fp32", (2, 5, 64), 2560, "intermediate"))
+    kernels = [
+        PlacedKernel("k0", code(chip, ring), ("w0", "x", "y")),
+        PlacedKernel("k1", code(chip, ring), ("w1", "y", "z")),
+    ]
+    return link(kernels, chip, buffers, **options)
+
+
+@pytest.mark.parametrize("chip", [TINY, TW1], ids=lambda chip: chip.name)
+@pytest.mark.parametrize("ring", [0, 32000], ids=["beside", "over"])
+def test_the_results_stay(chip: Any, ring: int) -> None:
+    rng = np.random.default_rng(0)
+    given = {name: rng.random(shape, np.float32) for name, shape in (("w0", (4, 64)), ("w1", (4, 64)), ("x", (2, 64)))}
+    for options in ({}, {"overlap": False}, {"llb": False}):
+        for seed in range(3):
+            z = run(chain(chip, ring, **options), chip, given, seed).outputs["z"]
+            for core in range(2):
+                np.testing.assert_array_equal(z[core, :4], given["w1"])
+                np.testing.assert_array_equal(z[core, 4], given["w0"][core])
+
+
+def test_a_kernel_that_runs_ahead_lies_beside_the_one_before() -> None:
+    program = chain(TW1, 0).program
+    border = [instr.row.mnemonic for instr in program.instrs[: program.labels[1][1]]]
+    assert "barrier_all" not in border and border.count("ld") == 3  # two of the kernel, one ahead
+    loads = [instr.values[0] for instr in program.instrs if instr.row.mnemonic == "ld"]
+    assert 1024 in loads  # the first slot of the second kernel's ring, moved behind the first kernel's
+
+
+def test_where_l1_is_full_nothing_runs_ahead() -> None:
+    program = chain(TINY, 32000).program
+    assert "barrier_all" in [instr.row.mnemonic for instr in program.instrs]
+
+
+def test_moving_changes_addresses_of_l1_only() -> None:
+    before = code(TINY)
+    texts = zip(before.instrs, moved(list(before.instrs), 4096), strict=True)
+    changed = {old.row.mnemonic for old, new in texts if old != new}
+    assert changed == {"ld", "l1ub"}
+
+
+def test_a_stored_kernel_keeps_its_prologue() -> None:
+    kernel = code(TINY)
+    assert from_tables(to_tables(kernel)) == kernel
