@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality train-ranking
+JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality sync-count train-ranking
 .PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -75,6 +75,9 @@ models: $(STAMP) ## compile and run every model of the zoo, and compare with onn
 
 agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-free programs
 	$(BIN)/python -m ci.agreement
+
+sync-count: $(STAMP) ## flags and barriers of small kernels before and after minimising, and at least
+	$(BIN)/python -m ci.sync_count
 
 mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that is taken away
 	$(BIN)/python -m ci.sync_mutation

@@ -39,6 +39,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.loop_split import LoopSplit
     from passes.tir.lower_blocks import LowerBlocks
     from passes.tir.merge_core_axes import MergeCoreAxes
+    from passes.tir.minimise_sync import MinimiseSync
     from passes.tir.pre_process import PreProcess
     from passes.tir.share_loads import ShareLoads
     from passes.tir.shift_addresses import ShiftAddresses
@@ -71,7 +72,8 @@ def kernel_passes() -> tuple[Any, ...]:
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
-        InsertSync(),  # last: whatever moves instructions after it would break it
+        InsertSync(),  # last but one: whatever moves instructions after it would break it
+        MinimiseSync(),  # what was put in for one instruction after another may be implied by all together
     )
 
 

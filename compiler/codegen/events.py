@@ -83,6 +83,16 @@ def _meets(access: Access, earlier: Access, loops: dict[LoopRange, str], level: 
     return access.meets(earlier, {**loops, turn.slot: "same"})
 
 
+@dataclass(frozen=True)
+class Signal:
+    """A synchronising instruction as a kernel has it: its queues, and the flag's id or the id of slot zero."""
+
+    mnemonic: str
+    queues: tuple[Queue, ...]
+    event: int = -1
+    slot: Any = None  # the variable that is added to the id
+
+
 @dataclass(eq=False)
 class Step:
     """A statement and what it does, in order; ``parts`` are what it holds: a loop's body, both sides of a branch."""
@@ -94,11 +104,25 @@ class Step:
     least_trips: int = 0  # how often a loop runs at least
     guards: bool = False  # whether it is a branch that is taken but at the edges: a bound that is kept
     turn: Turn | None = None  # of the block's executions, where the statement says which slot of rings they work on
+    signal: Signal | None = None
 
     @cached_property
     def inside(self) -> tuple[Event, ...]:
         """All events of the statement and of what it holds."""
         return (*self.events, *(event for part in self.parts for step in part for event in step.inside))
+
+
+def _signal(call: Call) -> Signal:
+    queues = tuple(Queue[name.upper()] for name in call.mods)
+    if not call.operands:
+        return Signal(call.row.mnemonic, queues)
+    (number,) = call.operands
+    match number:
+        case tirx.IntImm():
+            return Signal(call.row.mnemonic, queues, int(number))
+        case tirx.Add():
+            return Signal(call.row.mnemonic, queues, int(number.b), number.a)
+    return Signal(call.row.mnemonic, queues, 0, number)
 
 
 class _Room(NamedTuple):
@@ -117,6 +141,7 @@ class Reader:
 
     chip: Chip
     placed: bool = True
+    synchronised: bool = False  # whether the kernel has flags already
     ranges: Ranges = field(default_factory=Ranges)
     events: list[Event] = field(default_factory=list)
     _loops: tuple[LoopRange, ...] = ()
@@ -160,7 +185,7 @@ class Reader:
             case tirx.BufferStore():
                 return Step(statement, (*self._loads(statement.value, *statement.indices), self._store(statement)))
             case tirx.Evaluate():
-                return Step(statement, self._instruction(statement))
+                return self._instruction(statement)
         return Step(statement)
 
     def _allocate(self, statement: Any) -> None:
@@ -224,17 +249,19 @@ class Reader:
         size = DTYPES[dtype_of(buffer)].itemsize
         return self._access(Address(buffer, indices), 0, size, reads=not writes, writes=writes)
 
-    def _instruction(self, statement: Any) -> tuple[Event, ...]:
+    def _instruction(self, statement: Any) -> Step:
         call = read_call(statement)
         if call is None:
-            return ()
+            return Step(statement)
         if call.row.category == "sync" and call.row.kind not in BETWEEN_CORES:
-            raise refuse("it is synchronised already", statement)
+            if not self.synchronised:
+                raise refuse("it is synchronised already", statement)
+            return Step(statement, signal=_signal(call))
         integers = [value for value in call.operands if not isinstance(value, Address | tirx.FloatImm)]
         for value in call.operands:
             if isinstance(value, Address):
                 integers += [*value.indices, *([] if value.byte_offset is None else [value.byte_offset])]
-        return (*self._loads(*integers), self._event(call.queue, *self._operands(call)))
+        return Step(statement, (*self._loads(*integers), self._event(call.queue, *self._operands(call))))
 
     def _operands(self, call: Call) -> tuple[list[Access], Args | None]:
         args = self._bind(call)

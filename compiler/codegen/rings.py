@@ -22,6 +22,7 @@ from tvm import tirx
 
 from compiler.codegen.events import Event, Step
 from compiler.codegen.footprint import LoopRange, Turn
+from compiler.codegen.knowledge import Flag, Knowledge
 from compiler.isa.dtypes import INTERLOCKED, Queue
 
 Pair = tuple[Queue, Queue]
@@ -50,6 +51,24 @@ class Ring:
     slot: object  # the variable
     steps: tuple[Step, ...]
     flags: tuple[tuple[RingFlag, int], ...]
+
+    def ids(self) -> Iterator[Flag]:
+        """All flags of all slots."""
+        for flag, base in self.flags:
+            for slot in range(self.turn.slots):
+                yield (flag.source, flag.target, base + slot)
+
+    def told(self, flag: RingFlag, knowledge: Knowledge) -> int:
+        """What a queue is through with once a carried flag of every execution is set."""
+        members = 0
+        for step in self.steps[: flag.after + 1]:
+            for event in step.inside:
+                if event.queue == flag.source:
+                    members |= knowledge.levels(event)
+        for other, base in self.flags:
+            if other.target == flag.source and other.before <= flag.after:
+                members |= knowledge.flags((*other.pair, base + slot) for slot in range(self.turn.slots))
+        return members
 
 
 @dataclass(frozen=True)

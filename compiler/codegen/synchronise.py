@@ -92,7 +92,7 @@ class _Planner:
         for at, step in enumerate(steps):
             around = self.rings.around.get(id(step), ())
             for each in around:
-                self._taken.update(_flags(each))
+                self._taken.update(each.ids())
                 block.prime(each)
             block.turn(rings, at)
             for event in step.events:
@@ -105,7 +105,7 @@ class _Planner:
             else:
                 block.add(Planned(step))
             for each in around:
-                self._taken.subtract(_flags(each))
+                self._taken.subtract(each.ids())
                 block.drain(each)
         block.turn(rings, len(steps))
         return block.plan(), block.state
@@ -162,13 +162,6 @@ class _Planner:
                 if sync.mnemonic == "wait_flag":
                     members |= self.knowledge.flags(sync.flags)
         return members
-
-
-def _flags(ring: Ring) -> Iterator[Flag]:
-    """All flags of a ring."""
-    for flag, base in ring.flags:
-        for slot in range(ring.turn.slots):
-            yield (flag.source, flag.target, base + slot)
 
 
 def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
@@ -232,7 +225,7 @@ class _Block:
         for sync, flag in _syncs(ring, "wait_flag"):
             if flag.carried:
                 self._put(sync)
-                self.state = self.knowledge.forget(self.state, flag.target, self._told(ring, flag))
+                self.state = self.knowledge.forget(self.state, flag.target, ring.told(flag, self.knowledge))
                 self._wait(sync)
 
     def turn(self, rings: list[Ring], at: int) -> None:
@@ -261,18 +254,6 @@ class _Block:
         members = self.knowledge.flags(sync.flags)
         self.state = self.knowledge.began(self.state, sync.queues[1], members)
         self._began[-1] |= members
-
-    def _told(self, ring: Ring, flag: RingFlag) -> int:
-        """What a queue is through with once the flag of every execution is set."""
-        members = 0
-        for step in ring.steps[: flag.after + 1]:
-            for event in step.inside:
-                if event.queue == flag.source:
-                    members |= self.knowledge.levels(event)
-        for sync, other in _syncs(ring, "wait_flag"):
-            if other.target == flag.source and other.before <= flag.after:
-                members |= self.knowledge.flags(sync.flags)
-        return members
 
     # ---- what an event needs
 

@@ -1,6 +1,7 @@
 """Random kernels in instruction form over few buffers: loops, branches and extents that depend on data.
 
-With ``local`` buffers, blocks have some of their own, which are loaded first and then used as the others are.
+With ``local`` buffers, blocks have some of their own, which are loaded first and then used as the others are. In
+``fixed`` ones nothing depends on data: one run is as all others.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def inputs(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def random_kernel(seed: int, *, local: bool = False) -> Any:
-    return _Maker(seed, local).kernel()
+def random_kernel(seed: int, *, local: bool = False, fixed: bool = False, most: int = 8) -> Any:
+    return _Maker(seed, local, fixed, most).kernel()
 
 
 def _int(value: Any) -> Any:
@@ -46,8 +47,8 @@ def at(buffer: Any, index: Any) -> Any:
 
 
 class _Maker:
-    def __init__(self, seed: int, local: bool) -> None:
-        self.random, self.local = random.Random(seed), local
+    def __init__(self, seed: int, local: bool, fixed: bool, most: int) -> None:
+        self.random, self.local, self.fixed, self.most = random.Random(seed), local, fixed, most
         self.source = tirx.decl_buffer((SOURCE,), "float32", "source")
         self.control = tirx.decl_buffer((WORDS,), "int32", "control")
         self.out = tirx.decl_buffer((CORES * OUT_PER_CORE,), "float32", "out")
@@ -63,7 +64,7 @@ class _Maker:
         fills = [self._load(tile, 0, self.random.randrange(128), WORDS) for tile in self.tiles]
         fills.append(call("ld.ddr.l1.fp32.1d", at(self.near, 0), 1, at(self.source, 0), 1, WORDS))
         fills.append(call("ld.ddr.ub.int32.1d", at(self.words, 0), 1, at(self.control, 0), 1, WORDS))
-        middle = [self._statement([], 0) for _ in range(self.random.randint(2, 8))]
+        middle = [self._statement([], 0) for _ in range(self.random.randint(2, self.most))]
         ends = [self._store(tile, 0, n * WORDS, WORDS) for n, tile in enumerate(self.tiles)]
         body = tirx.SeqStmt([*allocations, *fills, *middle, *ends])
         axis = tirx.IterVar((0, CORES), self.core, tirx.IterVar.ThreadIndex, "blockIdx.x")
@@ -111,6 +112,8 @@ class _Maker:
     def _statement(self, loops: Loops, depth: int) -> Any:
         kinds = [self._loads, self._vector, self._stores, self._through_l1, self._scalar, self._gathered, self._words]
         weights = [4, 4, 3, 2, 1, 1, 1]
+        if self.fixed:
+            kinds, weights = kinds[:-2], weights[:-2]
         if depth < 3:
             kinds, weights = [*kinds, self._loop, self._branch], [*weights, 4, 2]
         (kind,) = self.random.choices(kinds, weights)
@@ -156,18 +159,17 @@ class _Maker:
     def _loop(self, loops: Loops, depth: int) -> Any:
         trips = self.random.randint(1, 4)
         variable = tirx.Var(f"i{self.random.getrandbits(32)}", "int32")
-        extent = self.random.choice(
-            (
-                _int(trips),
-                _int(trips),
-                tirx.Min(_int(trips), self.core + 1),
-                tirx.Min(_int(trips), self._word(loops) - 9),
-            )
-        )
+        extents = [_int(trips), _int(trips), tirx.Min(_int(trips), self.core + 1)]
+        if not self.fixed:
+            extents.append(tirx.Min(_int(trips), self._word(loops) - 9))
+        extent = self.random.choice(extents)
         body = self._block([*loops, (variable, trips)], depth + 1)
         return tirx.For(variable, 0, extent, tirx.ForKind.SERIAL, body)
 
     def _branch(self, loops: Loops, depth: int) -> Any:
-        condition = loops[-1][0] < 1 if loops and self.random.random() < 0.4 else self._word(loops) < 25
+        if self.fixed:
+            condition = (loops[-1][0] if loops else self.core) < 1
+        else:
+            condition = loops[-1][0] < 1 if loops and self.random.random() < 0.4 else self._word(loops) < 25
         otherwise = self._block(loops, depth + 1) if self.random.random() < 0.5 else None
         return tirx.IfThenElse(condition, self._block(loops, depth + 1), otherwise)

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
 import tvm
+import tvm_ffi
+from tvm import tirx
 from tvm.script import tirx as T
 
-from compiler.target import load_chip
+from ci.sync_mutation import sync_instructions, without
+from compiler.codegen.instruction_form import SLOTS
+from compiler.errors import HazardError
+from compiler.isa.program import Program
+from compiler.sim.simulator import simulate
+from compiler.target import Chip, load_chip
 from passes.tir.double_buffer import DoubleBuffer
+from tests.codegen import random_kernels
+from tests.codegen.kernels import linked, run
+from tests.codegen.random_kernels import ARGUMENTS, ROLES, random_kernel
 
+CHIPS = ("tiny", "tw1", "tw2")
 TINY = load_chip("tiny")
 
 
@@ -57,3 +73,166 @@ def test_what_crosses_queues_has_two_slots() -> None:
     result = DoubleBuffer().run(doubled, TINY)
     tvm.ir.assert_structural_equal(result, after)
     assert DoubleBuffer().run(result, TINY).same_as(result)
+
+
+@T.prim_func(s_tir=True, private=True)
+def product(
+    a: T.Buffer((48, 80), "float16"), b: T.Buffer((80, 32), "float16"), o: T.Buffer((48, 32), "float32")
+) -> None:
+    """A tiled matrix product whose loops turn three and five times, with a product only where there is one."""
+    bx = T.launch_thread("blockIdx.x", 2)
+    for i in range(3):
+        c = T.alloc_buffer((16, 16), "float32", scope="local.l0c")
+        r = T.alloc_buffer((16, 16), "float32", scope="local.ub")
+        T.evaluate(T.call_extern("void", "tw.mfill.fp32", T.address_of(c[0, 0]), 16, 16, T.float32(0.0)))
+        for k in range(3):
+            a1 = T.alloc_buffer((2, 16, 16), "float16", scope="shared.l1")
+            b1 = T.alloc_buffer((2, 16, 16), "float16", scope="shared.l1")
+            for n in range(2):
+                if k * 2 + n < 5:
+                    T.evaluate(
+                        T.call_extern(
+                            "void", "tw.ldnz.ddr.fp16", T.address_of(a1[n, 0, 0]),
+                            T.address_of(a[i * 16, (k * 2 + n) * 16]), 16, 16, 80, 16,
+                        )
+                    )  # fmt: skip
+                    T.evaluate(
+                        T.call_extern(
+                            "void", "tw.ldnz.ddr.fp16", T.address_of(b1[n, 0, 0]),
+                            T.address_of(b[(k * 2 + n) * 16, bx * 16]), 16, 16, 32, 16,
+                        )
+                    )  # fmt: skip
+            for n in range(2):
+                a0 = T.alloc_buffer((16, 16), "float16", scope="local.l0a")
+                b0 = T.alloc_buffer((16, 16), "float16", scope="local.l0b")
+                if k * 2 + n < 5:
+                    T.evaluate(
+                        T.call_extern(
+                            "void", "tw.ldl0a.fp16", T.address_of(a0[0, 0]), T.address_of(a1[n, 0, 0]), 16, 16, 16
+                        )
+                    )
+                    T.evaluate(
+                        T.call_extern(
+                            "void", "tw.ldl0b.fp16", T.address_of(b0[0, 0]), T.address_of(b1[n, 0, 0]), 16, 16, 16
+                        )
+                    )
+                    T.evaluate(
+                        T.call_extern(
+                            "void", "tw.madacc.fp16", T.address_of(c[0, 0]), T.address_of(a0[0, 0]),
+                            T.address_of(b0[0, 0]), 16, 16, 16,
+                        )
+                    )  # fmt: skip
+        T.evaluate(
+            T.call_extern(
+                "void", "tw.fix.ub.nd.fp32.fp32.none", T.address_of(r[0, 0]), T.address_of(c[0, 0]), 16, 16, 16, 16
+            )
+        )
+        T.evaluate(
+            T.call_extern(
+                "void", "tw.st.ddr.fp32.2d", T.address_of(o[i * 16, bx * 16]), 32, 1, T.address_of(r[0, 0]), 16, 1,
+                16, 16,
+            )
+        )  # fmt: skip
+
+
+KERNELS = {
+    "doubled": (doubled, ("a", "o"), {"a": (6, 64)}),
+    "product": (product, ("a", "b", "o"), {"a": (48, 80), "b": (80, 32)}),
+}
+
+
+def _program(name: str, chip: Chip, rings: bool = True) -> tuple[Program, dict[str, np.ndarray], Any]:
+    """A kernel's program, its inputs, and the kernel in instruction form with or without rings."""
+    func, names, shapes = KERNELS[name]
+    ringed = DoubleBuffer().run(func, chip) if rings else func
+    linked_program = linked([(ringed, names)], chip, {n: "input" for n in shapes} | {"o": "output"})
+    types = {str(p.name): str(p.dtype) for p in func.params}
+    data = np.random.default_rng(0)
+    inputs = {n: data.random(shape).astype(types[n]) for n, shape in shapes.items()}
+    return linked_program.program, inputs, ringed
+
+
+def _slots(func: Any) -> list[int]:
+    """Of every ring, in order."""
+    found: list[int] = []
+
+    def note(statement: Any) -> None:
+        if SLOTS in statement.annotations:
+            found.append(int(statement.annotations[SLOTS]))
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, note))
+    return found
+
+
+@pytest.mark.parametrize("chip_name", CHIPS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_rings_take_fewer_cycles_and_compute_the_same(name: str, chip_name: str) -> None:
+    chip = load_chip(chip_name)
+    program, inputs, _ = _program(name, chip)
+    single, _, _ = _program(name, chip, rings=False)
+    result, before = simulate(program, chip, inputs, hazards=True), simulate(single, chip, inputs, hazards=True)
+    assert not result.hazards and not before.hazards
+    np.testing.assert_array_equal(result.outputs["o"], before.outputs["o"])
+    assert result.cycles < before.cycles * 0.95
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_rings_need_each_of_their_flags(name: str) -> None:
+    """Whatever set or wait is taken away, the hazard checker notices."""
+    chip = load_chip("tw1")
+    program, inputs, ringed = _program(name, chip)
+    assert _slots(ringed)
+    for index in sync_instructions(program):
+        try:
+            assert simulate(without(program, [index]), chip, inputs, hazards=True).hazards, program.instrs[index]
+        except HazardError:
+            pass
+
+
+@pytest.mark.parametrize("ids", [1, 2, 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_slots_become_fewer_where_flags_do_not_last(name: str, ids: int) -> None:
+    chip = dataclasses.replace(load_chip("tw1"), event_ids=ids)
+    program, inputs, ringed = _program(name, chip)
+    assert all(slots <= ids for slots in _slots(ringed))
+    assert not simulate(program, chip, inputs, hazards=True).hazards
+
+
+def test_slots_become_fewer_where_room_does_not_last() -> None:
+    """All buffers take 800 bytes; second slots of both 544 more, of one of them 256 or 288."""
+    taken = []
+    for size in (1344, 1312, 1024):
+        chip = dataclasses.replace(TINY, memory=dataclasses.replace(TINY.memory, ub_bytes=size))
+        program, inputs, ringed = _program("doubled", chip)
+        assert not simulate(program, chip, inputs, hazards=True).hazards
+        taken.append(_slots(ringed))
+    assert taken == [[2, 2], [2], []]
+
+
+def test_what_the_scalar_unit_touches_stays_as_it_is() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((6, 64), "float32"), o: T.Buffer((6,), "float32")) -> None:
+        for i in range(6):
+            x = T.alloc_buffer((64,), scope="local.ub")
+            T.evaluate(
+                T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[i, 0]), 1, 64)
+            )
+            o[i] = x[3]
+
+    assert DoubleBuffer().run(func, TINY).same_as(func)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_kernels_are_free_of_hazards(seed: int) -> None:
+    """Loops that may not run at all, branches, buffers of blocks at any depth, extents that depend on data."""
+    chip, func = load_chip(CHIPS[seed % 3]), random_kernel(seed, local=True)
+    inputs = random_kernels.inputs(seed)
+    outputs = [
+        run(linked([(kernel, ARGUMENTS)], chip, ROLES), chip, inputs, seed % 4).outputs["out"]
+        for kernel in (func, DoubleBuffer().run(func, chip))
+    ]
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_random_kernels_have_rings() -> None:
+    assert sum(bool(_slots(DoubleBuffer().run(random_kernel(seed, local=True), TINY))) for seed in range(12)) >= 4

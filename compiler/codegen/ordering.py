@@ -1,0 +1,195 @@
+"""Is a synchronised kernel in order on all ways, and would it be without some of its flags and barriers?
+
+One walk as that which put them there (:mod:`compiler.codegen.synchronise`), but nothing is inserted: every event must
+know all that it conflicts with to be complete, and every flag's last wait must be over where it is set again. The
+flags of rings keep executions apart that take the same slot; they are taken for granted, and never for redundant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compiler.codegen.events import Event, Signal, Step
+from compiler.codegen.knowledge import NOTHING, Knowledge, State, union, within
+from compiler.codegen.rings import Ring, Rings, find_rings
+from compiler.isa.dtypes import Queue
+
+_FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
+_MOST_WORK = 1 << 16  # trials times statements that one kernel is worth
+
+
+class _Unordered(Exception):
+    """Something may start too early."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A flag, as the steps that set it and wait for it, or a barrier; and how many loops are around it."""
+
+    steps: tuple[Step, ...]
+    depth: int
+
+
+def redundant(steps: tuple[Step, ...], events: list[Event], event_ids: int) -> frozenset[Step]:
+    """Statements without which the kernel still is in order; what is left is all needed."""
+    order = Order(steps, events, event_ids)
+    count, gone = sum(1 for _ in _all(steps)), frozenset[Step]()
+    candidates = sorted([*order.candidates()][::-1], key=lambda candidate: -candidate.depth)
+    for candidate in candidates[: max(1, _MOST_WORK // count)]:
+        if order.holds(gone | {*candidate.steps}):
+            gone |= {*candidate.steps}
+    return gone
+
+
+def _all(steps: tuple[Step, ...]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for part in step.parts:
+            yield from _all(part)
+
+
+class Order:
+    """What stands in a kernel, with all that its queues may know."""
+
+    def __init__(self, steps: tuple[Step, ...], events: list[Event], event_ids: int) -> None:
+        self.steps, self.knowledge, self.rings = steps, Knowledge(events), find_rings(steps, event_ids)
+
+    def holds(self, without: frozenset[Step] = frozenset()) -> bool:
+        """Whether everything is in order, some statements left out."""
+        try:
+            _Walk(self.knowledge, self.rings, without).block(self.steps, NOTHING, 0)
+        except _Unordered:
+            return False
+        return True
+
+    def candidates(self) -> Iterator[Candidate]:
+        """All flags and barriers, but for the flags of rings."""
+        yield from self._candidates(self.steps, 0)
+
+    def _candidates(self, steps: tuple[Step, ...], depth: int) -> Iterator[Candidate]:
+        open_sets: dict[Signal, Step] = {}
+        for step in steps:
+            signal = step.signal
+            for ring in self.rings.around.get(id(step), ()):
+                for source, target, event in ring.ids():
+                    open_sets.pop(Signal("set_flag", (source, target), event), None)
+            if signal is not None and signal.mnemonic == "pipe_barrier":
+                yield Candidate((step,), depth)
+            elif signal is not None and signal.slot is None:
+                key = Signal("set_flag", signal.queues, signal.event)
+                if signal.mnemonic == "set_flag":
+                    open_sets[key] = step
+                elif key in open_sets:
+                    yield Candidate((open_sets.pop(key), step), depth)
+            for part in step.parts:
+                yield from self._candidates(part, depth + (step.loop is not None))
+
+
+@dataclass
+class _Sent:
+    """A flag that is set: in which state, and what began since."""
+
+    state: State
+    since: int = 0
+
+
+@dataclass
+class _Walk:
+    """One walk over all ways through a kernel."""
+
+    knowledge: Knowledge
+    rings: Rings
+    without: frozenset[Step]
+    _loops: dict[tuple[int, State], tuple[State, int]] = field(default_factory=dict)
+
+    def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[State, int]:
+        """The state behind a block, and all that began in it."""
+        sent: dict[Signal, _Sent] = {}
+        turning = {step.statement.var: self.rings.of_turn[step.turn] for step in steps if step.turn is not None}
+        around: list[Ring] = []
+        everything = 0
+        for step in steps:
+            began = 0
+            around += self.rings.around.get(id(step), ())
+            if step in self.without:
+                continue
+            if step.signal is not None:
+                state, began = self._signal(step.signal, state, sent, turning, around)
+            for event in step.events:
+                state, began = self._event(event, state), began | self._bits(event, len(event.loops))
+            if step.loop is not None:
+                state, more = self._loop(step, state, depth)
+                began |= more
+            elif step.parts:
+                ends = [self.block(part, state, depth) for part in step.parts]
+                state = ends[0][0]
+                for end, _ in ends[1:]:
+                    state = union(state, end)
+                for _, more in ends:
+                    began |= more
+            everything |= began
+            for flag in sent.values():
+                flag.since |= began
+        return state, everything
+
+    def _event(self, event: Event, state: State) -> State:
+        if state[event.queue] & self.knowledge.conflicts(event):
+            raise _Unordered
+        return self.knowledge.run(state, event)
+
+    def _bits(self, event: Event, level: int) -> int:
+        return 0 if event.queue == Queue.S else self.knowledge.bit(event, min(level, len(event.loops)))
+
+    def _loop(self, step: Step, entry: State, depth: int) -> tuple[State, int]:
+        key = id(step), entry
+        if key not in self._loops:
+            head, rounds = entry, 0
+            while True:
+                end, began = self.block(step.parts[0], head, depth + 1)
+                end = self.knowledge.next_turn(end, step.inside, depth)
+                joined = union(entry, end)
+                if within(joined, head):
+                    break
+                rounds += 1
+                head = joined if rounds < _FREE_ROUNDS else union(head, joined)
+            for event in step.inside:
+                began |= self._bits(event, depth)
+            self._loops[key] = (end if step.least_trips else union(entry, end)), began
+        return self._loops[key]
+
+    # ---- flags
+
+    def _signal(
+        self,
+        signal: Signal,
+        state: State,
+        sent: dict[Signal, _Sent],
+        turning: dict[object, Ring],
+        around: list[Ring],
+    ) -> tuple[State, int]:
+        """The state behind a synchronising instruction, and what began."""
+        if signal.mnemonic == "pipe_barrier":
+            return self.knowledge.pipe_barrier(state, signal.queues[0]), 0
+        source, target = signal.queues
+        ring = turning.get(signal.slot)
+        slots = 1 if ring is None else ring.turn.slots
+        members = self.knowledge.flags((source, target, signal.event + slot) for slot in range(slots))
+        key = Signal("", signal.queues, signal.event, signal.slot)
+        if signal.mnemonic == "set_flag":
+            if ring is None and state[source] & members:
+                raise _Unordered
+            sent[key] = _Sent(state)
+            return state, 0
+        before = sent.pop(key, None)
+        if before is not None:
+            message = self.knowledge.message(before.state, source, before.since)
+            if target == Queue.S:
+                return self.knowledge.wait(state, (source, target, signal.event), message), 0
+            state = self.knowledge.hear(state, target, message)
+        for each in around:
+            for flag, base in each.flags:
+                last = base + each.turn.slots - 1
+                if signal.slot is None and flag.carried and (*flag.pair, last) == (source, target, signal.event):
+                    state = self.knowledge.forget(state, target, each.told(flag, self.knowledge))
+        return self.knowledge.began(state, target, members), members
