@@ -45,7 +45,8 @@ class ModelWork:
     @property
     def total(self) -> Work:
         """Of the whole model: its inputs, outputs and weights go over DDR once."""
-        bytes_ = sum(self._bytes(value) for value in (*self.facts.inputs, *self.facts.outputs))
+        bytes_ = sum(self._bytes(value) for value in self.facts.inputs)
+        bytes_ += sum(value.size * value.item_bytes for value in self.facts.outputs)
         bytes_ += sum(_weights(self.facts.nodes, self.needed).values())
         return sum((self._computing(node) for node in self.facts.nodes), Work(ddr_bytes=bytes_))
 

@@ -255,9 +255,9 @@ class _Reader:
         return Facts(tuple(self.nodes.values()), inputs, kept, frozenset(self.folded))
 
     def _is_view(self, value: Value, given: set[str]) -> bool:
-        """An output that moves alone lead to from inputs may be the same bytes."""
+        """An output that nothing but moves lead to from an input may be the same bytes, if none puts any elsewhere."""
         maker = next(node for node in self.nodes.values() if value in node.outputs)
-        if maker.operator not in MOVES:
+        if maker.operator not in MOVES or _rearranges(maker):
             return False
         source = maker.inputs[0]
         return source is None or source.constant or source.name in given or self._is_view(source, given)
@@ -346,6 +346,20 @@ class _Reader:
         if operator == "DequantizeLinear" and sources:
             moved = sources[0].least_bytes
         return self._declare(name, least_bytes=moved, quantised=quantised)
+
+
+def _rearranges(node: Node) -> bool:
+    """Whether a move cannot leave its bytes where they are, for all that is known."""
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or result is None or source.shape is None or result.shape is None:
+        return False
+    if node.operator == "Transpose":
+        order = node.attributes.get("perm") or list(range(len(source.shape)))[::-1]
+        moved = [axis for axis in order if source.shape[axis] > 1]
+        return moved != sorted(moved) and source.size > 0
+    if node.operator == "Concat":
+        return sum(value is not None and value.size > 0 for value in node.inputs) > 1
+    return node.operator in ("Expand", "Tile", "Pad") and result.size > source.size
 
 
 def _rest(node: Node) -> Iterator[Any]:

@@ -187,6 +187,14 @@ def test_an_output_that_is_an_input_is_not_moved() -> None:
     assert work(nodes, {"x": (4, 8)}, ["y", "z"], {"s": np.array([8, 4])}).ddr_bytes == 2 * 2 * 32
 
 
+def test_an_output_that_is_put_in_another_order_is_written() -> None:
+    assert work([node("Transpose", "x", "y", perm=[1, 0])], {"x": (4, 8)}, ["y"]).ddr_bytes == 2 * 2 * 32
+    assert work([node("Transpose", "x", "y", perm=[1, 0])], {"x": (1, 8)}, ["y"]).ddr_bytes == 0
+    nodes = [node("Expand", "x s", "y")]
+    assert work(nodes, {"x": (1, 8)}, ["y"], {"s": np.array([4, 8])}).ddr_bytes == 2 * (8 + 32)
+    assert work([node("Concat", "x z", "y", axis=0)], {"x": (1, 8), "z": (2, 8)}, ["y"]).ddr_bytes == 2 * 2 * 24
+
+
 def test_a_recurrence_that_is_used_up_to_a_step_runs_that_far() -> None:
     constants = {"w": weights(1, 64, 8), "r": weights(1, 64, 16), "i": np.array(3)}
     nodes = [node("LSTM", "x w r", "h", hidden_size=16), node("Gather", "h i", "y", axis=0)]
