@@ -86,7 +86,9 @@ def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
 
 
 def _is_complete(axis: _Axis) -> bool:
-    return axis.covers and (axis.window is None or axis.kept is not None)
+    """Whether a row can walk an axis: both dimensions move the source, and a window has one of the result's beside it."""
+    moves = all(dim is None or dim.strides[1] > 0 for dim in (axis.kept, axis.window))
+    return moves and axis.covers and (axis.window is None or axis.kept is not None)
 
 
 def _candidate(nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim], chip: Chip) -> Found:
