@@ -67,6 +67,7 @@ class Demand:
     instructions: int
     vector_bytes: float  # times cycles per repeat
     kept_bytes: int  # of UB that no other queue touches
+    gathers: bool = False  # whether what it loads depends on what it has loaded before
 
     @property
     def ub_bytes(self) -> int:
@@ -209,7 +210,8 @@ def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) 
         shape, each = tuple(int(n) for n in buffer.shape), itemsize(buffer.dtype)
         moved = transfer(box, shape, each, line)
         loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved))
-    return Demand(tuple(loads), instructions, vector_bytes, kept + temporary)
+    gathers = any(stage.gathers(buffer) for stage in found.lengths for buffer in inputs)
+    return Demand(tuple(loads), instructions, vector_bytes, kept + temporary, gathers)
 
 
 def stored(stage: Stage, lengths: dict[Any, int], line: int) -> Transfer:
@@ -250,7 +252,9 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
     there, back = (chip.path[path].latency_cycles for path in ("ddr_ub", "ub_ddr"))
     loading, storing = there + max(mte2, read), back + max(mte3, written)
     # A slot is filled again when all have done with it: what is only copied passes through one ring, else through two.
-    around = (loading + vector_cycles, vector_cycles + storing) if demand.instructions else (loading + storing,)
+    around = [loading + vector_cycles, vector_cycles + storing] if demand.instructions else [loading + storing]
+    if demand.gathers:  # indices of the next tile wait behind what is gathered by those of this one
+        around.append(SLOTS * (there + vector_cycles + loading))
     by_queue = {"v": vector_cycles * busiest, "mte2": mte2 * busiest, "mte3": mte3 * busiest, "ddr": in_all}
     bound = max(by_queue, key=lambda name: by_queue[name])
     outside = {
