@@ -76,15 +76,21 @@ class Conflicts:
     def of(self, use: Use, addresses: Mapping[Any, int]) -> Cost:
         """Of all executions that a use stands for."""
         at = tuple(addresses[buffer] + offset for _, buffer, offset in use.places)
-        key = (use, tuple(self._equivalent(address) for address in at))
+        key = (use, self._equivalent(at))
         if key not in self._known:
             self._known[key] = self._timed(use, at)
         return self._known[key]
 
-    def _equivalent(self, address: int) -> int:
-        """An address in the same bank of the same group: conflicts hardly depend on more."""
+    def _equivalent(self, at: tuple[int, ...]) -> tuple[int, ...]:
+        """What conflicts depend on: which operands share a bank, and how far apart their groups are."""
         banks = self.chip.vector.banks
-        return address >> banks.bank_shift << banks.bank_shift | address % (banks.groups << banks.group_shift)
+        first = at[0] >> banks.group_shift << banks.group_shift
+        seen: dict[int, int] = {}
+        return tuple(
+            seen.setdefault(address >> banks.bank_shift, len(seen)) << banks.bank_shift
+            | (address - first) % (banks.groups << banks.group_shift)
+            for address in at
+        )
 
     def _timed(self, use: Use, at: tuple[int, ...]) -> Cost:
         row = use.call.row

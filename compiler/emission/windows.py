@@ -86,7 +86,7 @@ def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
 
 
 def _is_complete(axis: _Axis) -> bool:
-    """Whether a row can walk an axis: both dimensions move the source, and a window's has one of the result's beside."""
+    """Whether a row can walk it: both dimensions move the source, and the window has one of the result beside it."""
     moves = all(dim is None or dim.strides[1] > 0 for dim in (axis.kept, axis.window))
     return moves and axis.covers and (axis.window is None or axis.kept is not None)
 
