@@ -27,6 +27,7 @@ TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
 STEPS = (1, 2, 3, 4, 6, 8, 12)  # of a chunk
 COLUMNS = 128  # of a result that goes through UB, at least, for several groups to overlap
 MOST = 4095  # rows, columns and depth of one product
+AHEAD = 2  # pieces that are brought to LLB before they are loaded
 EXPOSED = 1 / 16  # of what a queue does, that others wait for after all
 SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those for addresses and flags included
 
@@ -306,39 +307,49 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     only = {
         name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
     }
-    loads = {
-        "a": rounds // (only["b"] * tile.n_trips if tile.held == "a" else 1),
-        "b": rounds // (only["a"] * tile.m_trips if tile.held == "b" else 1),
-    }
+    again = {"a": only["b"] * tile.n_trips, "b": only["a"] * tile.m_trips}
     elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
     lines = _line_shares(tile, problem, chip)
     of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
     cluster = min(tile.grid.count, chip.cores_per_cluster)
     clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
+    ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+    llb_rate = min(rate(chip, "llb_l1"), chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
     far = dict.fromkeys("ab", 0.0)
-    ddr = llb = first = relayed = 0.0
+    ddr = llb = fill = relay = 0.0
+    resident = sum(
+        readers_of.blocks / clusters * rounds / again[name] * elements[name] * size
+        for name, readers_of in of_both.items()
+        if readers_of.shared
+    )
     for name, readers_of in of_both.items():
-        moved = loads[name] * elements[name] * size * lines[name]
-        ddr += readers_of.blocks * moved
-        path = "llb_l1" if readers_of.shared else "ddr_l1"
-        pieces = loads[name] * chunks
-        far[name] += max(pieces * chip.path[path].issue_cycles, moved / rate(chip, path))
-        at_first = elements[name] * size * lines[name] / chunks
-        first += at_first / rate(chip, path)
-        if readers_of.shared:
-            staged = readers_of.blocks / clusters * moved
-            far[name] += staged / cluster / rate(chip, "ddr_llb")
-            # Every piece is staged in as many parts as cores, and each tells all others of its own.
-            far[name] += pieces * (chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles)
-            llb += staged + cluster * moved
-            first += readers_of.blocks * at_first / tile.grid.count / rate(chip, "ddr_llb")
-            first = max(first, readers_of.blocks * at_first * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle)
-            relayed = chip.sync.cross_flag_cycles + chip.path["llb_l1"].latency_cycles
+        once = rounds // again[name]
+        loads = once if tile.held == name else rounds
+        each = elements[name] * size * lines[name]
+        if not readers_of.shared:
+            ddr += readers_of.blocks * loads * each
+            alone = max(each / rate(chip, "ddr_l1"), readers_of.blocks * each / ddr_rate)
+            far[name] = loads * max(chunks * chip.path["ddr_l1"].issue_cycles, alone)
+            fill += alone / chunks
+            continue
+        # Cores wait for each other's parts, so all use DDR at once and then all LLB. What fits there stays there.
+        brought = once if resident <= chip.memory.llb_bytes else loads
+        ddr += readers_of.blocks * brought * each
+        llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
+        relay = relay_cycles(chip)
+        told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
+        bring = max(
+            readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb"), readers_of.blocks * each / ddr_rate
+        )
+        load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
+        far[name] = max(brought * (bring + chunks * told) + loads * load, brought * chunks * relay / AHEAD)
+        fill += (bring + load) / chunks
+    fill += chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relay
 
     # What is held comes in beside the first round of the other: a round that takes longer than the cube.
     held, other = tile.held, "b" if tile.held == "a" else "a"
-    round_of_loads = far[held] / loads[held] + far[other] / rounds if held else 0.0
-    behind = loads[held] * max(0.0, round_of_loads - product) if held else 0.0
+    first_rounds = rounds // again[held] if held else 0
+    behind = max(0.0, far[held] + far[other] * first_rounds / rounds - first_rounds * product) if held else 0.0
 
     # ---- the result
     results = tile.m * tile.n
@@ -350,18 +361,19 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     vector = results * max(0, problem.slave_bytes - problem.result_bytes) / chip.vector.bytes_per_cycle
     groups = ceil_div(tile.n, tile.columns) if tile.columns else 1
     single = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
-    ends = chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relayed
-    last = (taken_out + vector + out) / groups if tile.columns else taken_out
-    last += chip.path[out_path].latency_cycles
-    ddr_cycles = ddr * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
-    if ddr_cycles > rounds * product:  # DDR works from the start to the last store
-        first, last = 0.0, last + product / chunks
+    last = max((taken_out + vector + out) / groups if tile.columns else taken_out, tile.grid.count * stored / ddr_rate)
+    last += chip.path[out_path].latency_cycles + product / chunks
+    # Without room for a second result the cube waits until the first is out.
+    serial = (rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0
+    beside, loading = rounds * max(product, near), sum(far.values())
+    busiest = max(ddr / ddr_rate, loading, beside)
+    ends = max(loading + last, fill + behind + beside + serial + last, ddr / ddr_rate) - busiest - serial
     return Work(
         cores=tile.grid.count,
         cube_cycles=rounds * product,
         vector_cycles=rounds * vector,
         mte1_cycles=rounds * near,
-        mte2_cycles=sum(far.values()),
+        mte2_cycles=loading,
         mte3_cycles=rounds * out if tile.columns else 0.0,
         fix_cycles=rounds * taken_out,
         ddr_bytes=ddr,
@@ -370,10 +382,9 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         turns=rounds * chunks,
         steps=rounds * steps,
         instructions=rounds * (steps * SCALAR_STEP + chunks * 2 * SCALAR_STEP + groups * SCALAR_STEP),
-        first_cycles=first + ends,
-        last_cycles=last,
-        # Without room for a second result the cube waits until the first is out.
-        serial_cycles=behind + ((rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0),
+        first_cycles=max(0.0, ends - last) + chip.path["ddr_l1"].latency_cycles,
+        last_cycles=max(0.0, min(ends, last)),
+        serial_cycles=serial,
     )
 
 
@@ -395,6 +406,11 @@ def _line_share(run: int, pitch: int, line: int) -> float:
         return 1.0
     start = gcd(run, pitch, line)
     return (run + line - start) / run
+
+
+def relay_cycles(chip: Chip) -> int:
+    """From when a core begins to bring a piece to LLB until another may load it."""
+    return chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles + chip.path["llb_l1"].latency_cycles
 
 
 def rate(chip: Chip, name: str) -> int:
