@@ -202,6 +202,12 @@ class FarLoad:
         others = tuple(axis for axis, each in enumerate(self.followed, 1) if not each)
         return bool((self.first_turns(runs) == runs.any(axis=others).reshape(len(runs), -1)).all())
 
+    @property
+    def runs_from_the_start(self) -> bool:
+        """Whether no core runs in a turn behind one that it leaves out."""
+        runs = self.first_turns(self.grid.runs)
+        return bool((runs[:, 1:] <= runs[:, :-1]).all())
+
 
 def moved_bytes(view: View, grid: Grid, line_bytes: int) -> Values:
     """Whole lines of all contiguous runs, as if each began with a line."""

@@ -126,7 +126,8 @@ def sharing(load: FarLoad, chip: Chip) -> Sharing | None:
     if not load.starts_first:
         load = load.in_all_turns()
     groups, layout = tuple(_groups(load, chip)), _layout(load, chip)
-    if layout is None or all(group.count == 1 for group in groups):
+    # Pieces are brought from where earlier ones are loaded.
+    if not load.runs_from_the_start or layout is None or all(group.count == 1 for group in groups):
         return None
     runs = load.grid.runs.reshape(load.grid.runs.shape[0], -1).any(axis=1)
     if sum(group.count for group in groups) != int(runs.sum()):

@@ -12,8 +12,8 @@ tile. Where keys and values fit L1 they stay there for all rows of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -23,13 +23,17 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
-from compiler.tiling.late_division import prepare
+from compiler.tiling.late_division import Prepared, prepare
+from compiler.tiling.matmul import AHEAD, relay_cycles
+from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-ROWS = (128, 96, 64, 48, 32, 16, 8, 4, 2, 1)
-SHARES = (0.5, 1.0)
-ROW_CYCLES = 600  # of a trip, beside its bytes and products
-PASSES = 12  # over the scores, that softmax and what stands around it take
+ROWS = (256, 192, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
+MOST = 4095  # keys of one product
+# Of L0A and L0B: both products take turns, each with operands in two slots; or in one; or one after the other.
+PARTS = (4, 2, 1)
+HANDOVER_CYCLES = 400  # of a trip: latencies between queues that wait for each other
+SCALAR_STEP, SCALAR_TRIP = 24, 150  # instructions of the scalar unit
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Problem:
     value_width: int
     dtype: str
     row_bytes: int  # of UB that live at once for one query
+    passes: int  # of the vector unit over all scores
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Tile:
     batch_trips: tuple[int, ...]
     row_trips: int
     holds: bool  # keys and values stay in L1 for all rows
+
+    @property
+    def rounds(self) -> int:
+        return prod(self.batch_trips) * self.row_trips
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
@@ -74,37 +83,68 @@ class Tile:
         }
 
 
-def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
-    """Cut the rows of queries of an attention into tiles; later attempts take fewer rows."""
-    name = str(func.attrs.get("global_symbol", "attention"))
+@dataclass(frozen=True)
+class AttentionSpace:
+    """All tiles of one attention that fit the chip."""
+
+    prepared: Prepared
+    problem: Problem
+    chip: Chip
+
+    def tiles(self) -> list[Tile]:
+        return candidates(self.problem, self.chip)
+
+    def work(self, tile: Tile) -> Work:
+        return work_of(tile, self.problem, self.chip)
+
+    def taken(self, tile: Tile) -> dict[str, int]:
+        return tile.bytes_of(self.problem)
+
+    def apply(self, tile: Tile) -> Tiled:
+        sch = cube.new_schedule(self.prepared.func)
+        with cube.schedulable(name_of(self.prepared.func)):
+            apply(sch, cube.masters(sch), tile, self.chip)
+        return Tiled(self.prepared.finish(sch.mod["main"]), describe(self.problem, tile))
+
+
+def name_of(func: Any) -> str:
+    return str(func.attrs.get("global_symbol", "attention"))
+
+
+def space(func: Any, chip: Chip) -> AttentionSpace:
     if len(cube.masters(cube.new_schedule(func))) != 2 or not cube.path(chip, "ub", "l1"):
-        raise NoFeasibleTile(name, "a product of the softmax of a product")
-    prepared, finish = prepare(func)
-    sch = cube.new_schedule(prepared)
-    scores, values = cube.masters(sch)
-    problem = problem_of(sch, scores, values)
-    tiles = candidates(problem, chip)
-    if attempt >= len(tiles):
-        raise NoFeasibleTile(
-            name, f"{len(tiles)} numbers of queries at once, the least {tiles[-1].rows if tiles else 1}"
-        )
-    with cube.schedulable(name):
-        apply(sch, scores, values, tiles[attempt], chip)
-    return Tiled(finish(sch.mod["main"]), describe(problem, tiles[attempt]))
+        raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
+    prepared = prepare(func)
+    sch = cube.new_schedule(prepared.func)
+    problem = problem_of(sch, cube.masters(sch), prepared.vanishing)
+    if not candidates(problem, chip):
+        raise NoFeasibleTile(name_of(func), f"the scores of one query with {problem.keys} keys")
+    return AttentionSpace(prepared, problem, chip)
+
+
+def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
+    """Cut the rows of queries of an attention into tiles; later attempts take less of UB."""
+    found = space(func, chip)
+    tile = cube.choose(candidates(found.problem, chip), found.problem, attempt)
+    if tile is None:
+        raise NoFeasibleTile(name_of(func), f"{attempt} numbers of queries at once")
+    return found.apply(tile)
 
 
 # ---- the problem -------------------------------------------------------------------------------------------------
 
 
-def problem_of(sch: Any, scores: Master, values: Master) -> Problem:
+def problem_of(sch: Any, products: Sequence[Master], vanishing: str) -> Problem:
+    scores, values = products
     behind = [sch.get(block) for block in cube.followers(sch, values.block)]
     last = {sch.get(values.block), *behind}
     between = [sch.get(block) for block in cube.followers(sch, scores.block)]
-    between = [block for block in between if block not in last]
+    between = [block for block in between if block not in last and block.name_hint != vanishing]
     extents = values.extents
     rows = prod(extents[axis] for axis in [*values.batch_axes(), *values.axes("m")])
     results = [sch.get(master.block).writes[0].source for master in (scores, values)]
     fixed = [cube.takes_itself_out(sch, master.block) for master in (scores, values)]
+    scores_of = prod(int(n) for n in results[0].shape)
     peaks = [cube.peak_bytes(*of) for of in zip(results, (between, behind), fixed, strict=True)]
     return Problem(
         batch=tuple(extents[axis] for axis in values.batch_axes()),
@@ -113,7 +153,8 @@ def problem_of(sch: Any, scores: Master, values: Master) -> Problem:
         width=prod(scores.extents[axis] for axis in scores.axes("k")),
         value_width=prod(extents[axis] for axis in values.axes("n")),
         dtype=cube.isa_dtype(cube.operands_of(sch.get(scores.block))[0].source),
-        row_bytes=max(peaks) // rows,
+        row_bytes=-(-max(peaks) // rows),
+        passes=sum(prod(int(axis.dom.extent) for axis in block.iter_vars) >= scores_of for block in between),
     )
 
 
@@ -121,62 +162,117 @@ def problem_of(sch: Any, scores: Master, values: Master) -> Problem:
 
 
 def candidates(problem: Problem, chip: Chip) -> list[Tile]:
-    """Tiles that fit the chip, the cheapest first, and behind it those of fewer rows."""
-    for share in SHARES:
-        found = [
-            tile
-            for tile in _tiles(problem, chip, share)
-            if all(taken <= chip.memory_bytes(name) * share for name, taken in tile.bytes_of(problem).items())
-        ]
-        if found:
-            best = min(found, key=lambda tile: cost(tile, problem, chip))
-            fewer = {tile.rows: tile for tile in reversed(found) if tile.rows < best.rows}
-            return [best, *(fewer[rows] for rows in sorted(fewer, reverse=True))]
+    """Tiles that fit the chip, the cheapest first."""
+    for parts in PARTS:
+        tiles = dict.fromkeys(_tiles(problem, chip, parts))
+        if found := [tile for tile in tiles if _fits(tile, problem, chip, parts)]:
+            return sorted(found, key=lambda tile: analytical_cycles(work_of(tile, problem, chip), chip))
     return []
 
 
-def _tiles(problem: Problem, chip: Chip, share: float) -> Iterator[Tile]:
+def _fits(tile: Tile, problem: Problem, chip: Chip, parts: int) -> bool:
+    taken = tile.bytes_of(problem)
+    taken["l0c"] *= min(parts, 2)
+    return all(size <= chip.memory_bytes(name) for name, size in taken.items())
+
+
+def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
     size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
     memory = chip.memory
     values = ceil_to(problem.value_width, FRACTAL)
     for rows in dict.fromkeys(min(rows, problem.queries) for rows in ROWS):
         rows16 = ceil_to(rows, FRACTAL)
-        at_once = min(int(memory.l0c_bytes * share) // (rows16 * 4), 4095) // FRACTAL * FRACTAL
-        if at_once < FRACTAL:
+        at_once = min(memory.l0c_bytes // (min(parts, 2) * rows16 * 4), MOST) // FRACTAL * FRACTAL
+        l0a = memory.l0a_bytes // (parts * rows16 * size)
+        width_step = min(l0a, memory.l0b_bytes // (parts * FRACTAL * size)) // k0 * k0
+        key_step = min(l0a, memory.l0b_bytes // (parts * values * size)) // k0 * k0
+        if not at_once or not width_step or not key_step:
             continue
-        most_width = int(min(memory.l0a_bytes * share // (rows16 * size), memory.l0b_bytes * share // (FRACTAL * size)))
-        width_step = min(most_width // k0 * k0, ceil_to(problem.width, k0))
-        key_room = min(memory.l0a_bytes * share // (rows16 * size), memory.l0b_bytes * share // (values * size))
-        key_step = min(int(key_room) // k0 * k0, ceil_to(problem.keys, k0))
-        if not width_step or not key_step:
-            continue
-        keys = min(at_once, int(memory.l0b_bytes * share) // (width_step * size) // FRACTAL * FRACTAL)
+        width_step, key_step = min(width_step, ceil_to(problem.width, k0)), min(key_step, ceil_to(problem.keys, k0))
+        keys = min(at_once, memory.l0b_bytes // (parts * width_step * size) // FRACTAL * FRACTAL)
         keys = ceil_to(ceil_div(problem.keys, ceil_div(problem.keys, keys)), FRACTAL)
-        row_tiles, left = ceil_div(problem.queries, rows), chip.cores
-        batch_trips = []
+        for batch_trips, row_trips in _spread(problem, chip, ceil_div(problem.queries, rows)):
+            for holds in (True, False):
+                yield Tile(rows, min(keys, problem.keys), width_step, key_step, batch_trips, row_trips, holds)
+
+
+def _spread(problem: Problem, chip: Chip, row_tiles: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Trips of a core along the batch and along rows, for every number of cores that the batch may take."""
+    for most in range(1, min(prod(problem.batch), chip.cores) + 1):
+        left, batch_trips = most, []
         for extent in problem.batch:
             trips = ceil_div(extent, min(extent, left))
             left //= ceil_div(extent, trips)
             batch_trips.append(trips)
-        row_trips = ceil_div(row_tiles, min(row_tiles, left))
-        for holds in (True, False):
-            yield Tile(rows, min(keys, problem.keys), width_step, key_step, tuple(batch_trips), row_trips, holds)
+        of_batch = prod(ceil_div(e, t) for e, t in zip(problem.batch, batch_trips, strict=True))
+        yield tuple(batch_trips), ceil_div(row_tiles, min(row_tiles, chip.cores // of_batch))
 
 
-def cost(tile: Tile, problem: Problem, chip: Chip) -> float:
-    """Cycles of the busiest core."""
-    size = DTYPES[problem.dtype].itemsize
-    batches = prod(tile.batch_trips)
-    rounds = batches * tile.row_trips
-    rows16 = ceil_to(tile.rows, FRACTAL)
-    products = rows16 * problem.keys * (problem.width + problem.value_width) / chip.macs_per_cycle(problem.dtype)
-    vector = PASSES * tile.rows * problem.keys * 4 / chip.vector.bytes_per_cycle
-    loads = problem.keys * (problem.width + problem.value_width) * size * (batches if tile.holds else rounds)
-    cores = prod(ceil_div(extent, trips) for extent, trips in zip(problem.batch, tile.batch_trips, strict=True))
-    cores *= ceil_div(ceil_div(problem.queries, tile.rows), tile.row_trips)
-    shared = chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
-    load = loads / min(chip.path["ddr_l1"].bytes_per_cycle, shared)
-    return rounds * (products + vector + ROW_CYCLES) + load
+def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
+    """What the busiest core does. Of one trip, scores, softmax and result follow each other; of several, too."""
+    size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
+    rows16, keys = ceil_to(tile.rows, FRACTAL), ceil_to(problem.keys, FRACTAL)
+    width, values = ceil_to(problem.width, k0), ceil_to(problem.value_width, FRACTAL)
+    rounds, batches = tile.rounds, prod(tile.batch_trips)
+    of_batch = prod(ceil_div(e, t) for e, t in zip(problem.batch, tile.batch_trips, strict=True))
+    of_rows = ceil_div(ceil_div(problem.queries, tile.rows), tile.row_trips)
+    cores = of_batch * of_rows
+    rate = {name: spec.bytes_per_cycle for name, spec in chip.path.items()}
+
+    score_steps = ceil_div(problem.keys, tile.keys) * ceil_div(problem.width, tile.width_step)
+    value_steps = ceil_div(problem.keys, tile.key_step)
+    macs, overhead = chip.macs_per_cycle(problem.dtype), chip.cube.overhead_cycles
+    cube_scores = rows16 * keys * width / macs + score_steps * overhead
+    cube_values = rows16 * keys * values / macs + value_steps * overhead
+    near_scores = (
+        rows16 * width * ceil_div(problem.keys, tile.keys) / rate["l1_l0a"] + keys * width / rate["l1_l0b"]
+    ) * size
+    near_values = (rows16 * keys / rate["l1_l0a"] + keys * values / rate["l1_l0b"]) * size
+    fix_scores = rows16 * keys * 4 / rate["l0c_ub"]
+    heads = chip.vector.head_cycles + chip.vector.tail_cycles
+    vector = problem.passes * (tile.rows * keys * size / chip.vector.bytes_per_cycle + 2 * heads)
+    weights_out = tile.rows * keys * size / rate["ub_l1"]
+    result = tile.rows * problem.value_width
+    out = result * 4 / rate["l0c_ub"] + result * 4 / chip.vector.bytes_per_cycle + result * size / rate["ub_ddr"]
+    chain = (
+        max(cube_scores, near_scores, fix_scores)
+        + vector
+        + weights_out
+        + max(cube_values, near_values)
+        + out
+        + HANDOVER_CYCLES
+    )
+
+    # Cores that share a head bring its keys and values to LLB piece by piece, and wait for each other's parts.
+    own = rounds * tile.rows * problem.width * size
+    held = problem.keys * (problem.width + problem.value_width) * size
+    loads, turns = (batches, 2 * batches) if tile.holds else (rounds, rounds * (score_steps + value_steps))
+    clusters = ceil_div(of_rows, chip.cores_per_cluster)
+    ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+    ddr = cores * (own + rounds * result * size) + of_batch * clusters * batches * held
+    far = own / rate["ddr_l1"] + of_batch * clusters * batches * held / ddr_rate
+    if of_rows > 1 or batches < loads:
+        llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / min(cores, chip.cores_per_cluster)
+        far = max(far + loads * held / min(rate["llb_l1"], llb_rate), turns * relay_cycles(chip) / AHEAD)
+    first = far / loads / (1 if tile.holds else value_steps)
+    queues = Work(
+        cores=cores,
+        cube_cycles=rounds * (cube_scores + cube_values),
+        vector_cycles=rounds * vector,
+        mte1_cycles=rounds * (near_scores + near_values),
+        mte2_cycles=far,
+        mte3_cycles=rounds * (weights_out + result * size / rate["ub_ddr"]),
+        fix_cycles=rounds * (fix_scores + result * 4 / rate["l0c_ub"]),
+        ddr_bytes=ddr,
+        trips=rounds,
+        turns=turns,
+        steps=rounds * (score_steps + value_steps),
+        instructions=rounds * ((score_steps + value_steps) * SCALAR_STEP + SCALAR_TRIP),
+    )
+    # A trip fills the queues: what is loaded all at once for the next one is dispatched when it is half done.
+    busiest, computed = max(queue_cycles(queues, chip)), rounds * chain
+    waits = max(0.0, computed - busiest) + min(computed, far) / (2 if tile.holds else 4)
+    return replace(queues, first_cycles=chip.path["ddr_l1"].latency_cycles + first, serial_cycles=waits)
 
 
 def describe(problem: Problem, tile: Tile) -> str:
@@ -190,7 +286,8 @@ def describe(problem: Problem, tile: Tile) -> str:
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
 
-def apply(sch: Any, scores: Master, values: Master, tile: Tile, chip: Chip) -> None:
+def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
+    scores, values = products
     parameters = list(sch.mod["main"].params)
     taken, slaves = cube.keep_result(sch, values.block, chip)
     scores_taken, _ = cube.keep_result(sch, scores.block, chip)
@@ -200,8 +297,6 @@ def apply(sch: Any, scores: Master, values: Master, tile: Tile, chip: Chip) -> N
     holding = (placed.trips[-2] if len(placed.trips) > 1 else placed.core) if tile.holds else None
     transposed = _is_transposed(sch, values)
     cube.bring_operand(sch, values.block, 0, cube.L0A, placed.chunk, placed.step)
-    at_values = placed.chunk if holding is None else holding
-    cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.place_slaves(sch, taken, slaves, placed, chip)
     for block in reversed(between):
         sch.compute_at(block, trip, preserve_unit_loops=True)
@@ -209,6 +304,8 @@ def apply(sch: Any, scores: Master, values: Master, tile: Tile, chip: Chip) -> N
     for block in between:
         cube.stage_inputs(sch, block, trip, parameters)
     _place_scores(sch, scores, scores_taken, tile, trip, holding)
+    at_values = placed.chunk if holding is None else holding
+    cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.start_sum(sch, values.block, placed)  # last: behind the scores, which then may share L0C
 
 

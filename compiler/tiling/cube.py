@@ -222,9 +222,19 @@ def peak_bytes(result: Any, stages: Sequence[Any], fixed: bool) -> int:
     peak = 0 if fixed else _buffer_bytes(result)
     for position, block in enumerate(stages):
         live = sum(_buffer_bytes(b) for b in first if first[b] <= position <= last[b])
-        simple = fixed and position == 0
+        simple = (fixed and position == 0) or _is_one_instruction(block.body)
         peak = max(peak, live + (0 if simple else 4 * prod(int(n) for n in block.writes[0].source.shape)))
     return peak
+
+
+def _is_one_instruction(body: Any) -> bool:
+    """Whether a value is computed in its own type, by as few operations as one instruction does at most."""
+    casts: list[Any] = []
+    operations: list[Any] = []
+    structural_walk(body.value, (tirx.Cast, casts.append))
+    for kind in (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min):
+        structural_walk(body.value, (kind, operations.append))
+    return not casts and len(operations) <= 1
 
 
 def _buffer_bytes(buffer: Any) -> int:

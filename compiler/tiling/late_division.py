@@ -26,8 +26,17 @@ LONGEST = 1 << 15  # a sum of as many ones is still a number in fp16
 LATE = "late_divisor"
 
 
-def prepare(func: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The attention with divided results, and what ends it when it is scheduled; the same where it is of another form.
+@dataclass(frozen=True)
+class Prepared:
+    """An attention to be scheduled, what ends it then, and the name of a stage that there will not be at its end."""
+
+    func: Any
+    finish: Callable[[Any], Any] = lambda scheduled: scheduled
+    vanishing: str = ""
+
+
+def prepare(func: Any) -> Prepared:
+    """The attention with divided results; the same where it is of another form.
 
     1. The weights are a quotient whose divisor has one value for all keys of a query.
     2. Nothing but the second product reads them, and what reads that product computes element by element.
@@ -36,11 +45,17 @@ def prepare(func: Any) -> tuple[Any, Callable[[Any], Any]]:
     values = cube.masters(sch)[1]
     found = _Quotient.of(sch, values)
     if found is None:
-        return func, lambda scheduled: scheduled
+        return Prepared(func)
     keys = max(values.extents[axis] for axis in values.axes("k"))
     late = tirx.decl_buffer([int(n) for n in found.divisor.source.shape], found.divisor.source.dtype, LATE, layout=None)
     divided = structural_map(func.body, (s_tir.SBlock, lambda block: found.divided(block, late)))
-    return _narrowed(func.with_body(divided), found, keys), lambda scheduled: _finished(scheduled, found.name)
+    ready = _narrowed(func.with_body(divided), found, keys)
+    alike = ready is not None or str(found.powers.dtype) == str(found.weights.dtype)
+    return Prepared(
+        func.with_body(divided) if ready is None else ready,
+        lambda scheduled: _finished(scheduled, found.name),
+        found.name if alike else "",
+    )
 
 
 @dataclass
@@ -165,19 +180,17 @@ def _with(block: Any, body: Any, reads: Any, writes: Any = None, init: Any = Non
 # ---- powers in fp16 ----------------------------------------------------------------------------------------------
 
 
-def _narrowed(func: Any, found: _Quotient, keys: int) -> Any:
-    """Keep powers in fp16, where they are of numbers in fp16 and nothing but the weights and a sum reads them; and the
-    sum.
-    """
+def _narrowed(func: Any, found: _Quotient, keys: int) -> Any | None:
+    """Powers and their sums in fp16, where they are of numbers in fp16 and only the weights and a sum read them."""
     if str(found.weights.dtype) != NARROW or str(found.powers.dtype) != "float32" or keys > LONGEST:
-        return func
+        return None
     sch = cube.new_schedule(func)
     weights = sch.get_sblock(found.name)
     makers = [maker for maker in sch.get_producers(weights) if sch.get(maker).writes[0].source.same_as(found.powers)]
     others = [sch.get(user) for user in sch.get_consumers(makers[0]) if sch.get(user).name_hint != found.name]
     power = _in_narrow(sch.get(makers[0]).body.value)
     if power is None or len(others) != 1 or not _sums(others[0], found.powers):
-        return func
+        return None
     narrow = {buffer: _declared(buffer, NARROW) for buffer in (found.powers, others[0].body.buffer)}
 
     def rewritten(block: Any) -> Any:

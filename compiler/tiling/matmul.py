@@ -389,16 +389,29 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
 
 
 def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
-    """Bytes of the lines that the rows of a, b and c touch, for each byte of them that is wanted."""
+    """What a, b and c cost DDR for each byte of them that is wanted: bytes of the lines that their rows touch, twice as
+    many where a row that is no whole block of elements halves the rate.
+    """
     size, chunk = problem.itemsize, tile.step * tile.steps
     depth = {name: problem.k if tile.held == name or chunk >= problem.k else chunk for name in "ab"}
     a = (tile.m, problem.m) if problem.transposed_a else (depth["a"], problem.k)
     b = (depth["b"], problem.k) if problem.transposed_b else (tile.n, problem.n)
     c = (tile.columns or tile.n, problem.n)
-    return {
+    shares = {
         name: _line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
         for name, (run, pitch), of in (("a", a, size), ("b", b, size), ("c", c, problem.result_bytes))
     }
+    slower = 100 / chip.transfer.ragged_nz_percent - 1
+    for name, (run, pitch) in (("a", a), ("b", b)):
+        shares[name] *= 1 + slower * _ragged_share(run, pitch, chip.block_bytes // size)
+    return shares
+
+
+def _ragged_share(run: int, pitch: int, block: int) -> float:
+    """The part of rows that are cut in runs which lies in runs of no whole blocks."""
+    if run % block:
+        return 1.0
+    return pitch % run / pitch if pitch % block else 0.0
 
 
 def _line_share(run: int, pitch: int, line: int) -> float:

@@ -33,8 +33,8 @@ def attention(dtype: str, define: Any = lambda scores: softmax(scores)) -> Any:
 
 
 def test_results_are_divided_and_powers_kept_in_fp16() -> None:
-    prepared, finish = prepare(attention("float16"))
-    after = stages(finish(prepared))
+    prepared = prepare(attention("float16"))
+    after = stages(prepared.finish(prepared.func))
     assert "softmax" not in after
     assert after["powers"].endswith("= T.exp(cast[v_i0, v_i1] - row_max[v_i0, 0])")
     assert after["row_sum"].endswith("= row_sum[v_i0, v_i1] + powers[v_i0, v_k1]")
@@ -44,8 +44,8 @@ def test_results_are_divided_and_powers_kept_in_fp16() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_other_types_keep_sums_in_fp32(dtype: str) -> None:
-    prepared, finish = prepare(attention(dtype))
-    after = stages(finish(prepared))
+    prepared = prepare(attention(dtype))
+    after = stages(prepared.finish(prepared.func))
     assert "row_sum[v_i0, v_i1] + powers[v_i0, v_k1]" in after["row_sum"]
     assert "/" not in after.get("softmax", "")
     assert "/ row_sum" in " ".join(after.values())
@@ -53,6 +53,6 @@ def test_other_types_keep_sums_in_fp32(dtype: str) -> None:
 
 def test_weights_of_another_form_stay() -> None:
     func = attention("float16", lambda scores: te.compute(scores.shape, lambda i, j: tirx.exp(scores[i, j]), "weights"))
-    prepared, finish = prepare(func)
-    assert prepared.same_as(func)
-    assert finish(func).same_as(func)
+    prepared = prepare(func)
+    assert prepared.func.same_as(func)
+    assert prepared.finish(func).same_as(func)

@@ -140,7 +140,7 @@ def test_results_leave_in_groups_of_columns(chip: str) -> None:
 
 def test_later_attempts_take_less() -> None:
     rng = np.random.default_rng(7)
-    arrays = {"a": random(rng, "float16", 100, 64), "b": random(rng, "float16", 64, 96)}
+    arrays = {"a": random(rng, "float16", 1000, 64), "b": random(rng, "float16", 64, 960)}
     tiles = {check("tw1", arrays, matmul, np.matmul, 1e-3, attempt).description for attempt in range(3)}
     assert len(tiles) == 3
 

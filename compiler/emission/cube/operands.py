@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
-
-from compiler.emission.calls import address, address_at, guarded, instruction, number
+from compiler.emission.calls import address, address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
-    FRACTAL_ROW_BYTES,
     Index,
     bound,
     extent,
@@ -26,7 +22,7 @@ from compiler.emission.cube.places import (
     start_of,
 )
 from compiler.emission.nest import Access, Loop, Nest
-from compiler.isa.dtypes import CUBE_TYPES, DTYPES
+from compiler.isa.dtypes import CUBE_TYPES
 from compiler.target import Chip
 
 
@@ -60,63 +56,18 @@ def to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         if not fits:
             yield Rejection(mnemonic, f"elements are {column_stride} apart along a row, {row_stride} along a column")
             continue
+        shape = (extent(rows), extent(columns))
         values = (0, 0, bound(rows), bound(columns), stride or 0, pitch)
         price = instruction_cycles(mnemonic, ("ddr", target.dtype), values, chip)
         if isinstance(price, str):
             yield Rejection(mnemonic, price)
             continue
-        block = _Block(nest, mnemonic, offset, (rows, columns), stride, 1 if mnemonic == "ldnz" else 0)
-        yield Candidate(f"{mnemonic}.ddr.{target.dtype}", price, 1, block.build, kind="copy")
 
+        def build(mnemonic: str = mnemonic, shape: tuple[Any, Any] = shape, stride: Any = stride) -> Any:
+            slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source)), *shape]
+            return guarded(nest.loops, instruction(mnemonic, ("ddr", target.dtype), [*slots, stride, pitch]))
 
-@dataclass
-class _Block:
-    """A matrix that comes from DDR to L1. Loads are slow as a whole whose rows in DDR are no whole blocks of elements:
-    where that may be, what is left of the last block comes by an instruction of its own.
-    """
-
-    nest: Nest
-    mnemonic: str
-    offset: Any  # bytes
-    loops: tuple[Loop | None, Loop | None]  # along rows and columns
-    stride: int
-    along: int  # which of both runs along rows in DDR
-
-    def build(self) -> Any:
-        length, whole = self._lengths()
-        if whole is None:
-            return guarded(self.nest.loops, self._load(0, length))
-        rest = self._simple(length - whole)
-        parts = [
-            tirx.IfThenElse(whole > 0, self._load(0, whole), None),
-            tirx.IfThenElse(rest > 0, self._load(whole, rest), None),
-        ]
-        return guarded(self.nest.loops, tirx.SeqStmt(parts))
-
-    def _lengths(self) -> tuple[Any, Any | None]:
-        """Elements of a row in DDR, and those in whole blocks; None where these are all, or there is one block."""
-        loop, elements = self.loops[self.along], DTYPES[self.nest.target.dtype].fractal_k
-        length = extent(loop)
-        if bound(loop) <= elements:
-            return length, None
-        known = self.nest.target.surroundings.analyzer.can_prove(tirx.floormod(number(length), elements) == 0)
-        return length, None if known else self._simple(tirx.floordiv(number(length), elements) * elements)
-
-    def _load(self, first: Any, length: Any) -> Any:
-        target, source = self.nest.target, self.nest.value.value
-        pitch = l1_pitch(target.buffer)
-        shape, at = [extent(loop) for loop in self.loops], start_of(source)
-        shape[self.along] = length
-        if self.along == 0:
-            offset = self.offset + first * FRACTAL_ROW_BYTES
-        else:
-            blocks = tirx.floordiv(number(first), DTYPES[target.dtype].fractal_k)
-            offset = self.offset + self._simple(blocks * (pitch * FRACTAL_ROW_BYTES))
-        slots = [address_at(target.buffer, offset), address(source.buffer, [*at[:-1], at[-1] + first])]
-        return instruction(self.mnemonic, ("ddr", target.dtype), [*slots, *shape, self.stride, pitch])
-
-    def _simple(self, value: Any) -> Any:
-        return self.nest.target.surroundings.simplify(value)
+        yield Candidate(f"{mnemonic}.ddr.{target.dtype}", price, 1, build, kind="copy")
 
 
 @recogniser
