@@ -7,7 +7,7 @@ while the rows do). The result leaves in groups of columns, so that UB need not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
@@ -293,91 +293,45 @@ def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
 
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     """What the busiest core does, where its cluster reads from DDR once what several of its cores need."""
-    k0, size = problem.k0, problem.itemsize
-    m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, k0)
+    m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, problem.k0)
     steps, chunks = ceil_div(problem.k, tile.step), ceil_div(problem.k, tile.step * tile.steps)
-    rounds, overhead = tile.rounds, chip.cube.overhead_cycles
-    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * overhead
+    rounds, through_ub = tile.rounds, tile.columns > 0
+    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
     near = steps * sum(
-        max(chip.path[path].issue_cycles, width * tile.step * size / rate(chip, path))
+        max(chip.path[path].issue_cycles, width * tile.step * problem.itemsize / rate(chip, path))
         for path, width in (("l1_l0a", m16), ("l1_l0b", n16))
     )
-
-    # ---- operands from afar: how often a core loads them, what it takes, what DDR and LLB move
-    only = {
-        name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
-    }
-    again = {"a": only["b"] * tile.n_trips, "b": only["a"] * tile.m_trips}
-    elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
     lines = _line_shares(tile, problem, chip)
-    of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
-    cluster = min(tile.grid.count, chip.cores_per_cluster)
-    clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
-    ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
-    llb_rate = min(rate(chip, "llb_l1"), chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
-    far = dict.fromkeys("ab", 0.0)
-    ddr = llb = fill = relay = 0.0
-    resident = sum(
-        readers_of.blocks / clusters * rounds / again[name] * elements[name] * size
-        for name, readers_of in of_both.items()
-        if readers_of.shared
-    )
-    for name, readers_of in of_both.items():
-        once = rounds // again[name]
-        loads = once if tile.held == name else rounds
-        each = elements[name] * size * lines[name]
-        if not readers_of.shared:
-            ddr += readers_of.blocks * loads * each
-            alone = max(each / rate(chip, "ddr_l1"), readers_of.blocks * each / ddr_rate)
-            far[name] = loads * max(chunks * chip.path["ddr_l1"].issue_cycles, alone)
-            fill += alone / chunks
-            continue
-        # Cores wait for each other's parts, so all use DDR at once and then all LLB. What fits there stays there.
-        brought = once if resident <= chip.memory.llb_bytes else loads
-        ddr += readers_of.blocks * brought * each
-        llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
-        relay = relay_cycles(chip)
-        told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
-        bring = max(
-            readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb"), readers_of.blocks * each / ddr_rate
-        )
-        load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
-        far[name] = max(brought * (bring + chunks * told) + loads * load, brought * chunks * relay / AHEAD)
-        fill += (bring + load) / chunks
-    fill += chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relay
+    loads = _loads(tile, problem, chip, lines, product)
 
-    # What is held comes in beside the first round of the other: a round that takes longer than the cube.
-    held, other = tile.held, "b" if tile.held == "a" else "a"
-    first_rounds = rounds // again[held] if held else 0
-    behind = max(0.0, far[held] + far[other] * first_rounds / rounds - first_rounds * product) if held else 0.0
-
-    # ---- the result
     results = tile.m * tile.n
-    out_path = "ub_ddr" if tile.columns else "l0c_ddr"
+    out_path = "ub_ddr" if through_ub else "l0c_ddr"
     stored = results * problem.result_bytes * lines["c"]
-    ddr += rounds * tile.grid.count * stored
-    taken_out = m16 * n16 * 4 / rate(chip, "l0c_ub") if tile.columns else stored / rate(chip, out_path)
     out = stored / rate(chip, out_path)
+    taken_out = m16 * n16 * 4 / rate(chip, "l0c_ub") if through_ub else out
     vector = results * max(0, problem.slave_bytes - problem.result_bytes) / chip.vector.bytes_per_cycle
-    groups = ceil_div(tile.n, tile.columns) if tile.columns else 1
-    single = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
-    last = max((taken_out + vector + out) / groups if tile.columns else taken_out, tile.grid.count * stored / ddr_rate)
+    groups = ceil_div(tile.n, tile.columns) if through_ub else 1
+    ddr, ddr_rate = loads.ddr_bytes + rounds * tile.grid.count * stored, ddr_bytes_per_cycle(chip)
+
+    last = max((taken_out + vector + out) / groups if through_ub else out, tile.grid.count * stored / ddr_rate)
     last += chip.path[out_path].latency_cycles + product / chunks
     # Without room for a second result the cube waits until the first is out.
-    serial = (rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if single else 0.0
-    beside, loading = rounds * max(product, near), sum(far.values())
-    busiest = max(ddr / ddr_rate, loading, beside)
-    ends = max(loading + last, fill + behind + beside + serial + last, ddr / ddr_rate) - busiest - serial
+    alone = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
+    serial = (rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if alone else 0.0
+    beside = rounds * max(product, near)
+    busiest = max(ddr / ddr_rate, loads.cycles, beside)
+    whole = max(loads.cycles + last, loads.first_cycles + beside + serial + last, ddr / ddr_rate)
+    ends = whole - busiest - serial
     return Work(
         cores=tile.grid.count,
         cube_cycles=rounds * product,
         vector_cycles=rounds * vector,
         mte1_cycles=rounds * near,
-        mte2_cycles=loading,
-        mte3_cycles=rounds * out if tile.columns else 0.0,
+        mte2_cycles=loads.cycles,
+        mte3_cycles=rounds * out if through_ub else 0.0,
         fix_cycles=rounds * taken_out,
         ddr_bytes=ddr,
-        llb_bytes=llb,
+        llb_bytes=loads.llb_bytes,
         trips=rounds,
         turns=rounds * chunks,
         steps=rounds * steps,
@@ -388,14 +342,80 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     )
 
 
+@dataclass(frozen=True)
+class _Loads:
+    """What operands take on their way from afar."""
+
+    cycles: float  # of MTE2
+    first_cycles: float  # that the cube waits for operands: for the first, and for what is held beside them
+    ddr_bytes: float
+    llb_bytes: float
+
+
+def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float], product: float) -> _Loads:
+    """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits LLB
+    stays there. What is held comes in piece by piece beside the first round of the other operand.
+    """
+    chunks, rounds = ceil_div(problem.k, tile.step * tile.steps), tile.rounds
+    only = {
+        name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
+    }
+    again = {"a": only["b"] * tile.n_trips, "b": only["a"] * tile.m_trips}
+    elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
+    of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
+    cluster = min(tile.grid.count, chip.cores_per_cluster)
+    clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
+    ddr_rate = ddr_bytes_per_cycle(chip)
+    llb_rate = min(rate(chip, "llb_l1"), chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
+    resident = sum(
+        readers_of.blocks / clusters * rounds / again[name] * elements[name] * problem.itemsize
+        for name, readers_of in of_both.items()
+        if readers_of.shared
+    )
+    cycles, once_cycles = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
+    ddr = llb = fill = relay = 0.0
+    for name, readers_of in of_both.items():
+        once = rounds // again[name]
+        loads = once if tile.held == name else rounds
+        each = elements[name] * problem.itemsize * lines[name]
+        if not readers_of.shared:
+            ddr += readers_of.blocks * loads * each
+            once_cycles[name] = max(
+                chunks * chip.path["ddr_l1"].issue_cycles,
+                each / rate(chip, "ddr_l1"),
+                readers_of.blocks * each / ddr_rate,
+            )
+            cycles[name] = loads * once_cycles[name]
+            fill += once_cycles[name] / chunks
+            continue
+        brought = once if resident <= chip.memory.llb_bytes else loads
+        ddr += readers_of.blocks * brought * each
+        llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
+        relay = relay_cycles(chip)
+        told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
+        part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
+        bring = max(part, readers_of.blocks * each / ddr_rate) + chunks * told
+        load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
+        once_cycles[name] = max(bring, load)
+        cycles[name] = max(brought * bring + loads * load, brought * chunks * relay / AHEAD)
+        fill += (bring + load) / chunks
+    first = fill + chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relay
+    if tile.held:
+        first += rounds // again[tile.held] * max(0.0, sum(once_cycles.values()) - product)
+    return _Loads(sum(cycles.values()), first, ddr, llb)
+
+
+def ddr_bytes_per_cycle(chip: Chip) -> float:
+    return chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+
+
 def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
     """What a, b and c cost DDR for each byte of them that is wanted: bytes of the lines that their rows touch, twice as
     many where a row that is no whole block of elements halves the rate.
     """
-    size, chunk = problem.itemsize, tile.step * tile.steps
-    depth = {name: problem.k if tile.held == name or chunk >= problem.k else chunk for name in "ab"}
-    a = (tile.m, problem.m) if problem.transposed_a else (depth["a"], problem.k)
-    b = (depth["b"], problem.k) if problem.transposed_b else (tile.n, problem.n)
+    size, chunk = problem.itemsize, min(tile.step * tile.steps, problem.k)
+    a = (tile.m, problem.m) if problem.transposed_a else (chunk, problem.k)
+    b = (chunk, problem.k) if problem.transposed_b else (tile.n, problem.n)
     c = (tile.columns or tile.n, problem.n)
     shares = {
         name: _line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
