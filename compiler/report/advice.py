@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from compiler.report.layers import LATENCY, Layer
 
-MAX_LAYERS = 5
+MAX_ADVICE = 5
+_LAYERS = 100  # that are looked at
 NEAR_ROOF = 1.1  # cycles to bound, below which there is little to gain
 _COPIES = {"MTE2": ("ddr_", "llb_"), "MTE3": ("ub_",), "MTE1": ("l1_",), "FIX": ("l0c_",)}
 _MANY = 0.3  # of a layer's time is worth a word
@@ -19,11 +20,17 @@ _MANY = 0.3  # of a layer's time is worth a word
 
 @dataclass(frozen=True)
 class Advice:
-    layer: str  # its name
-    title: str
+    """For layers of which the same can be said; the cycles are those of all of them."""
+
+    layers: tuple[Layer, ...]
     rule: str
     lost_cycles: int
     text: str
+
+    @property
+    def title(self) -> str:
+        more = len(self.layers) - 1
+        return f"{self.layers[0].title} and {more} more like it" if more else self.layers[0].title
 
 
 @dataclass(frozen=True)
@@ -40,17 +47,14 @@ class Rule:
 
 
 def advise(layers: Sequence[Layer], narrow: bool) -> tuple[Advice, ...]:
-    """For the layers that are furthest from their bounds, in cycles; ``narrow`` where they compute in 16 bits."""
-    worst = sorted(layers, key=lambda layer: -layer.lost_cycles)[:MAX_LAYERS]
-    found = []
-    for layer in worst:
-        for rule in RULES:
-            why = rule.why(layer)
-            if why is not None:
-                do = rule.do if narrow or not rule.narrower else f"{rule.narrower}; {rule.do}"
-                found.append(Advice(layer.name, layer.title, rule.name, layer.lost_cycles, f"{why}: {do}"))
-                break
-    return tuple(found)
+    """What to do where most cycles are lost over the bounds; ``narrow`` where layers compute in 16 bits."""
+    said: dict[tuple[str, str], list[Layer]] = {}
+    for layer in sorted(layers, key=lambda layer: -layer.lost_cycles)[:_LAYERS]:
+        rule, why = next((rule, why) for rule in RULES if (why := rule.why(layer)) is not None)
+        do = rule.do if narrow or not rule.narrower else f"{rule.narrower}; {rule.do}"
+        said.setdefault((rule.name, f"{why}: {do}"), []).append(layer)
+    found = [Advice(tuple(of), rule, sum(one.lost_cycles for one in of), text) for (rule, text), of in said.items()]
+    return tuple(sorted(found, key=lambda one: -one.lost_cycles)[:MAX_ADVICE])
 
 
 # ---- what the rules look at -----------------------------------------------------------------------------------------

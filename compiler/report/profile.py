@@ -89,7 +89,7 @@ class Profile:
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """For the layers that lose most, the worst first."""
+        """Where most cycles are lost, first."""
         return advise(self.layers, self.is_narrow)
 
     @property
@@ -120,7 +120,12 @@ class Profile:
             "stalled_cycles": self.stalled,
             "layers": [_layer_dict(layer) for layer in self.layers],
             "advice": [
-                {"layer": one.layer, "rule": one.rule, "lost_cycles": one.lost_cycles, "text": one.text}
+                {
+                    "layers": [layer.name for layer in one.layers],
+                    "rule": one.rule,
+                    "lost_cycles": one.lost_cycles,
+                    "text": one.text,
+                }
                 for one in self.advice
             ],
             "host_kernels": [

@@ -101,9 +101,9 @@ def _advice(profile: Profile) -> Iterator[str]:
     if not profile.advice:
         return
     yield ""
-    yield "what to try, for the layers that lose most:"
+    yield "what to try, where most cycles are lost:"
     for one in profile.advice:
-        yield f"  {_cut(one.title)}, {one.lost_cycles:,} cycles above its bound"
+        yield f"  {one.title}: {one.lost_cycles:,} cycles above the bound"
         yield f"    {one.text}"
 
 

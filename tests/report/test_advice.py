@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compiler.report.advice import MAX_LAYERS, RULES, advise
+from compiler.report.advice import MAX_ADVICE, RULES, advise
 from compiler.report.attribution import Path
 from compiler.report.bounds import Bound, Work
 from compiler.report.layers import LATENCY, Layer
@@ -74,9 +74,18 @@ def test_every_rule_speaks_for_a_layer_of_its_kind(rule: Any) -> None:
     assert ": " in found.text
 
 
-def test_the_layers_that_lose_most_come_first() -> None:
-    layers = [layer(name=str(cycles), cycles=cycles, bound=Bound(0, 0, 500)) for cycles in range(1_000, 11_000, 1_000)]
-    assert [one.layer for one in advise(layers, narrow=True)] == [str(10_000 - 1_000 * i) for i in range(MAX_LAYERS)]
+def test_what_costs_most_comes_first() -> None:
+    layers = [layer(name=str(cycles), cycles=cycles, busiest={"V": cycles}) for cycles in range(41_000, 51_000, 1_000)]
+    found = advise(layers, narrow=True)
+    assert [one.layers[0].name for one in found] == [str(50_000 - 1_000 * i) for i in range(MAX_ADVICE)]
+
+
+def test_layers_of_which_the_same_is_said_stand_together() -> None:
+    alike = [layer(name=name, nodes=(name,), busiest={"V": BUSY}) for name in "abc"]
+    other = layer(busiest={"M": BUSY}, macs=CASES["cube"].macs)
+    found = advise([*alike, other], narrow=True)
+    assert [one.title for one in found] == ["a and 2 more like it", "/node"]
+    assert found[0].lost_cycles == 3 * found[1].lost_cycles
 
 
 def test_a_layer_without_a_bound_has_advice_too() -> None:

@@ -14,7 +14,7 @@ import pytest
 import compiler
 from compiler.report.model_bounds import ModelWork
 from compiler.report.page import memory, series, timeline
-from compiler.report.page.markup import short, text, ticks
+from compiler.report.page.markup import short, tail, text, ticks
 from compiler.report.page.page import page
 from compiler.report.profile import Profile, profile
 from compiler.sim.occupancy import Lives, lives, occupancies
@@ -150,3 +150,8 @@ def test_numbers_are_short() -> None:
     assert [short(v) for v in (0.01, 7, 1234, 2_785_450, 3e9)] == ["0.01", "7", "1.23k", "2.79M", "3G"]
     assert ticks(800) == [0, 100, 200, 300, 400, 500, 600, 700, 800]
     assert ticks(0) == [0.0]
+
+
+def test_long_names_keep_their_ends() -> None:
+    assert tail("/encoder.0/dense/MatMul", 8) == "\u2026/MatMul"
+    assert tail("/MatMul", 8) == "/MatMul"

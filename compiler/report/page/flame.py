@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.report.page.markup import element, label, rectangle, svg
+from compiler.report.page.markup import element, label, rectangle, svg, tail
 from compiler.report.profile import Profile
 from compiler.report.tables import size_text
 from compiler.report.traffic import Moved
@@ -49,4 +49,4 @@ def _box(x: float, depth: int, size: int, total: int, name: str, style: str) -> 
     yield rectangle(x, depth * ROW, max(0.3, wide - 0.5), ROW - 2, f"{name}, {100 * size / total:.1f} %", class_=style)
     letters = int((wide - 6) / _LETTER)
     if letters >= 4:
-        yield label(x + 4, depth * ROW + 15, name[:letters], class_="flame-name")
+        yield label(x + 4, depth * ROW + 15, tail(name, letters), class_="flame-name")

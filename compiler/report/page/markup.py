@@ -67,6 +67,11 @@ def ticks(end: float, count: int = 8) -> list[float]:
     return [step * i for i in range(int(end / step) + 1)]
 
 
+def tail(value: str, letters: int) -> str:
+    """The end of a name that is too long: paths begin alike."""
+    return value if len(value) <= letters else f"\u2026{value[-max(1, letters - 1) :]}"
+
+
 def short(value: float) -> str:
     """1,234 as 1.2k."""
     for unit, one in (("G", 1e9), ("M", 1e6), ("k", 1e3)):

@@ -50,6 +50,7 @@
     if (text !== undefined) node.textContent = text;
     return node;
   }
+  const tail = (name, letters) => (name.length <= letters ? name : `\u2026${name.slice(1 - letters)}`);
   const place = (cycle) => data.left + ((cycle - from) / (to - from)) * data.width;
 
   function draw() {
@@ -71,7 +72,7 @@
       const x = Math.max(data.left, place(begin)), wide = Math.min(data.left + data.width, place(end)) - x;
       if (wide < 0.2) return;
       if (i % 2 === 0) bands.append(make("rect", { x, y: 12, width: wide, height: data.bottom - 12, class: "band" }));
-      if (wide >= 46) bands.append(make("text", { x: x + 3, y: 24, class: "band-name" }, names[i].slice(0, wide / 6)));
+      if (wide >= 46) bands.append(make("text", { x: x + 3, y: 24, class: "band-name" }, tail(names[i], Math.floor(wide / 6))));
     });
     ticks.replaceChildren();
     const rough = (to - from) / 8, power = 10 ** Math.floor(Math.log10(Math.max(1, rough)));

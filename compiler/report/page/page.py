@@ -153,4 +153,4 @@ def _card(name: str, figure: str, note: str) -> str:
 def _advice(profile: Profile) -> Iterator[str]:
     for one in profile.advice:
         head = element("b", text(one.title))
-        yield element("li", head, f" {one.lost_cycles:,} cycles above its bound", element("p", text(one.text)))
+        yield element("li", head, f" {one.lost_cycles:,} cycles above the bound", element("p", text(one.text)))

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.isa.dtypes import Queue
 from compiler.report.attribution import DDR
 from compiler.report.page import series
-from compiler.report.page.markup import element, label, line, rectangle, short, svg, ticks
+from compiler.report.page.markup import element, label, line, rectangle, short, svg, tail, ticks
 from compiler.report.profile import Profile
 from compiler.sim import classes as kinds
 from compiler.sim.simulator import Run
@@ -144,7 +144,7 @@ def _bands(found: Timeline, profile: Profile, width: int, bottom: int) -> Iterat
         if index % 2 == 0:
             yield rectangle(x, 12, wide, bottom - 12, class_="band")
         if wide >= _MIN_LABEL:
-            yield label(x + 3, 24, profile.layers[layer].title[: int(wide / 6)], class_="band-name")
+            yield label(x + 3, 24, tail(profile.layers[layer].title, int(wide / 6)), class_="band-name")
 
 
 def area(below: np.ndarray, above: np.ndarray, left: float, width: float, y: float) -> str:
