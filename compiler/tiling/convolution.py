@@ -29,6 +29,7 @@ from compiler.emission.cube.windows import Axes, Windows, map_mark
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.blocks import block_facts
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of
 from compiler.tiling.cube import Master, Placed
@@ -75,6 +76,7 @@ def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
+    inline_moves(sch, master)
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
     return ConvolutionSpace(func, str(func.attrs.get("global_symbol", "convolution")), problem, chip)
 
@@ -170,6 +172,7 @@ def describe(problem: Problem, tile: Tile) -> str:
 
 
 def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
+    inline_moves(sch, master)
     taken, slaves = cube.keep_result(sch, master.block, chip)
     order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
     placed, stack = _cut(sch, master, problem, tile, order)
@@ -193,8 +196,17 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     if once and tile.held == {"weights"}:
         near_weights = at_weights
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
-    cube.place_slaves(sch, taken, slaves, placed, chip)
+    cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None)
     cube.start_sum(sch, master.block, placed)
+
+
+def inline_moves(sch: Any, master: Master) -> None:
+    """Let the stage behind one that only reorders elements read them where they are: that is one pass less over UB."""
+    fixed = cube.takes_itself_out(sch, master.block)
+    for stage in cube.followers(sch, master.block)[1 if fixed else 0 :]:
+        facts, readers = block_facts(sch.get(stage)), sch.get_consumers(stage)
+        if facts.copies and not facts.guarded and len(readers) == 1:
+            sch.compute_inline(stage)
 
 
 def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> tuple[Placed, Any]:

@@ -24,6 +24,7 @@ N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)  # axes of the product
 PLACES = (N, DO, HO, WO)
 BLOCK_BYTES = 32
 MOST_ROWS = 4095  # of one instruction
+LEAST_PIECES = 4  # of a core's results, so that vector unit, stores and fixpipe work side by side
 STEPS_AHEAD = 7  # of a chunk: what MTE1's queue holds, so that the loads of the next chunk are dispatched in time
 
 
@@ -73,12 +74,18 @@ class Tile:
     trips: tuple[int, ...]  # of a core, along n, group, do, ho, wo, o
     cores: tuple[int, ...]  # along these
     places_last: bool  # which cores share a cluster: those of the same output channels, or those of the same rows
+    leaving: int  # output channels that go through UB at a time
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
 
     @property
     def positions(self) -> int:
         return self.rows * self.columns
+
+    @property
+    def pieces(self) -> int:
+        """In which a tile's results leave."""
+        return ceil_div(self.outputs, self.leaving)
 
     @property
     def map_rows(self) -> int:
@@ -113,7 +120,7 @@ class Tile:
         """Of each memory, what one of each buffer takes, and a second one of those that are filled again."""
         m16, o16 = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL)
         blocks, chunks = prod(self.step), self.chunks(problem)
-        again = 2 if prod(self.trips) > 1 else 1
+        again = 2 if prod(self.trips) * self.pieces > 1 else 1
         map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and chunks > 1) else 1
         weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and chunks > 1) else 1
         return {
@@ -121,7 +128,7 @@ class Tile:
             "l0a": 2 * m16 * blocks * BLOCK_BYTES,
             "l0b": 2 * o16 * blocks * BLOCK_BYTES,
             "l0c": self.stacked * m16 * o16 * 4,
-            "ub": again * self.stacked * self.positions * o16 * problem.slave_bytes,
+            "ub": again * self.stacked * self.positions * ceil_to(self.leaving, FRACTAL) * problem.slave_bytes,
         }
 
     def chunks(self, problem: Problem) -> int:
@@ -209,7 +216,8 @@ def _spread(
         for trips, cores in _grids(tiles, chip.cores):
             orders = (False, True) if cores[OUT] > 1 and prod(cores) > cores[OUT] else (False,)
             for held in _holdings(problem, trips):
-                tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, held)
+                tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, held)
+                tile = replace(tile, leaving=_leaving(tile, problem, chip.memory.ub_bytes))
                 chunk = _chunk(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2))
                 if chunk is not None:
                     yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
@@ -253,6 +261,15 @@ def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tu
             found[tuple(trips)] = tuple(ceil_div(tiles[axis], trips[axis]) for axis in range(6))
     fewest = min(prod(trips) for trips in found)
     return [(trips, grid) for trips, grid in found.items() if prod(trips) <= 2 * fewest]
+
+
+def _leaving(tile: Tile, problem: Problem, room: int) -> int:
+    """Channels that leave at a time: so few that UB holds them twice, and that stores begin before all is computed."""
+    most = ceil_div(tile.outputs, ceil_div(LEAST_PIECES, prod(tile.trips)))
+    fractals = max(1, most // FRACTAL)
+    while fractals > 1 and replace(tile, leaving=fractals * FRACTAL).bytes_of(problem)["ub"] > room:
+        fractals -= 1
+    return min(tile.outputs, fractals * FRACTAL)
 
 
 def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:

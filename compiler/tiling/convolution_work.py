@@ -56,8 +56,9 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     outside = max(loads - first_loads + stores, mte2 - first_queue)
     busiest = max(inside, mte2, loads + stores)
     turns = rounds * (1 if "map" in tile.held else chunks)
-    leave = (out.fix_cycles + out.vector_cycles) / rounds
-    last = leave + (max(out.store_cycles, stores) / rounds if inside > outside else inside / turns)
+    pieces = rounds * tile.pieces
+    leave = (out.fix_cycles + out.vector_cycles) / pieces
+    last = leave + (max(out.store_cycles, stores) / pieces if inside > outside else inside / turns)
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
     if rounds > 1 and 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes:
         serial += out.fix_cycles
@@ -199,7 +200,7 @@ class _Results:
         elements = rounds * positions * tile.outputs
         run = positions * problem.result_bytes
         lines = rounds * tile.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
-        heads = rounds * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
+        heads = rounds * tile.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
         through_ub = problem.slave_bytes > 0
         taken = rounds * positions * ceil_to(tile.outputs, FRACTAL) * 4
         return _Results(

@@ -377,8 +377,9 @@ def place_slaves(
         sch.reorder(product, *loops[:axis], inner, *loops[axis + 1 :])
     if columns is not None:
         *outer, last = loops_below(sch, taken, trip)
-        product = trip = sch.split(last, [None, columns])[0]
+        trip = sch.split(last, [None, columns])[0]
         sch.reorder(trip, *outer)
+        product = trip if placed.rows_of_product is None else product
     for block in slaves:
         sch.reverse_compute_at(block, trip, preserve_unit_loops=True)
     mark(sch, taken, product, f"result{placed.result}")
