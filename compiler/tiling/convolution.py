@@ -124,12 +124,17 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         channels=channels,
         dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip),
-        # A change of the axes' order takes twice as long as a stage that only computes.
-        vector_bytes=sum(DTYPES[cube.isa_dtype(s.writes[0].source)].itemsize for s in stages) + (2 if stages else 0),
+        # Reading the channels that lie side by side as rows takes as long again.
+        vector_bytes=sum(map(_widest, stages)) + (_widest(stages[-1]) if stages else 0),
         stages=len(stages),
         side_bytes=sum(DTYPES[cube.isa_dtype(side)].itemsize for side in sides),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
     )
+
+
+def _widest(stage: Any) -> int:
+    """Bytes of an element as the vector unit counts them."""
+    return max(DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*stage.reads, *stage.writes))
 
 
 def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:

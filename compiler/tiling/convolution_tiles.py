@@ -159,7 +159,7 @@ def _output_sizes(problem: Problem) -> list[int]:
     fractals = ceil_div(outputs, FRACTAL)
     sizes = {ceil_div(fractals, parts) for parts in range(1, min(fractals, 16) + 1)} | {1}
     channels = {min(size * FRACTAL, outputs) for size in sizes}
-    return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
+    return sorted(n for n in channels if _one_group(problem) or outputs % n == 0)
 
 
 def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
@@ -218,8 +218,7 @@ def _spread(
             for held in _holdings(problem, trips):
                 tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, held)
                 tile = replace(tile, leaving=_leaving(tile, problem, chip.memory.ub_bytes))
-                chunk = _chunk(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2))
-                if chunk is not None:
+                for chunk in _chunks(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2)):
                     yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
 
 
@@ -264,12 +263,31 @@ def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tu
 
 
 def _leaving(tile: Tile, problem: Problem, room: int) -> int:
-    """Channels that leave at a time: so few that UB holds them twice, and that stores begin before all is computed."""
-    most = ceil_div(tile.outputs, ceil_div(LEAST_PIECES, prod(tile.trips)))
-    fractals = max(1, most // FRACTAL)
-    while fractals > 1 and replace(tile, leaving=fractals * FRACTAL).bytes_of(problem)["ub"] > room:
-        fractals -= 1
-    return min(tile.outputs, fractals * FRACTAL)
+    """Channels that leave at a time: so few that UB holds them twice, and that stores begin before all is computed.
+
+    With several groups only even parts.
+    """
+    most = max(FRACTAL, ceil_div(tile.outputs, ceil_div(LEAST_PIECES, prod(tile.trips))))
+    sizes = [size for size in range(FRACTAL, tile.outputs, FRACTAL) if not tile.outputs % size or _one_group(problem)]
+    for size in reversed(sizes):
+        if size <= most and replace(tile, leaving=size).bytes_of(problem)["ub"] <= room:
+            return size
+    return sizes[0] if sizes and most < tile.outputs else tile.outputs
+
+
+def _one_group(problem: Problem) -> bool:
+    return problem.extents[GROUP] == 1
+
+
+def _chunks(tile: Tile, problem: Problem, room: int) -> Iterator[tuple[int, int]]:
+    """The most that comes at once, and the least: where a core has little to do, it begins sooner."""
+    most = _chunk(tile, problem, room)
+    if most is None:
+        return
+    yield most
+    in_chunks = not tile.held >= {"map", "weights"} and prod(tile.trips) <= LEAST_PIECES
+    if in_chunks and most[0] > tile.step[0]:
+        yield tile.step[0], problem.kernel[0]
 
 
 def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:

@@ -53,12 +53,12 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         latency += chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles
     first = latency + max(first_loads, first_queue)
     inside = max(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
-    outside = max(loads - first_loads + stores, mte2 - first_queue)
-    busiest = max(inside, mte2, loads + stores)
+    outside = max(loads - first_loads + stores * (1 - 1 / rounds), mte2 - first_queue)
+    # What the last tile made leaves in pieces, once all is computed.
+    leave = max(stores, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
+    leave += (out.fix_cycles + out.vector_cycles) / (rounds * tile.pieces)
     turns = rounds * (1 if "map" in tile.held else chunks)
-    pieces = rounds * tile.pieces
-    leave = (out.fix_cycles + out.vector_cycles) / pieces
-    last = leave + (max(out.store_cycles, stores) / pieces if inside > outside else inside / turns)
+    around = first + max(inside, outside + inside / turns) + leave - max(inside, mte2, loads + stores)
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
     if rounds > 1 and 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes:
         serial += out.fix_cycles
@@ -78,8 +78,8 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         turns=rounds * chunks,
         steps=products * steps,
         instructions=products * (steps * SCALARS_PER_STEP + chunks * SCALARS_PER_CHUNK) + rounds * SCALARS_PER_TILE,
-        first_cycles=max(0.0, first + max(inside, outside) - busiest),
-        last_cycles=last,
+        first_cycles=min(first, around),
+        last_cycles=max(0.0, around - first),
         serial_cycles=serial,
     )
 

@@ -49,7 +49,8 @@ class ShareLoads(Pass):
        of the others': so no flag is set more often than it can count, and nobody waits for what comes later.
     4. Where not all pieces fit in LLB, its slots are used in turn: a core that has loaded a piece tells the others, and
        who brings one waits until all have loaded the one that lies there. For that all cores run in all turns.
-    5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there.
+    5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there, and
+       with each further load by more than a flag takes between cores.
     6. A parameter that another kernel may write stays what it is where the linker may keep it in LLB altogether.
     """
 
@@ -129,9 +130,12 @@ class _Choice:
         for at in sorted(range(len(possible)), key=lambda at: -possible[at].saved_bytes):
             others = list(chosen.values())
             fitting = self._fitting(possible[at], others)
-            if fitting is not None and (always or self._cycles([*others, fitting]) < self._cycles(others)):
+            if fitting is not None and (always or self._gain(fitting, others) > self.chip.sync.cross_flag_cycles):
                 chosen[at] = fitting
         return [chosen[at] for at in sorted(chosen)]
+
+    def _gain(self, sharing: Sharing, others: list[Sharing]) -> float:
+        return self._cycles(others) - self._cycles([*others, sharing])
 
     def _fitting(self, sharing: Sharing, chosen: list[Sharing]) -> Sharing | None:
         """Condition 4: the load in what the others leave of LLB and of the flags, the last of which is the linker's."""
