@@ -56,7 +56,7 @@ Recogniser = Callable[[Nest, Chip], Iterable[Found]]
 
 # Modules that recognise; each calls `recogniser`. Of equally cheap candidates the first one's is taken: copies, whose
 # transpositions no bank conflict slows down, before what the bank model has to be right about.
-_MODULES = ("cube", "copies", "reversals", "vector", "reductions", "indices", "scalar")
+_MODULES = ("cube", "copies", "reversals", "vector", "reductions", "widening", "indices", "scalar")
 _RECOGNISERS: dict[str, Recogniser] = {}
 
 

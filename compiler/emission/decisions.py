@@ -12,6 +12,7 @@ from compiler.emission.initials import holds_identity
 from compiler.emission.nest import Nest
 from compiler.emission.reductions import overwriting
 from compiler.emission.reshape import split_long_loops
+from compiler.emission.widening import widened_sums
 from compiler.emission.windows import pooling
 from compiler.target import Chip
 
@@ -43,7 +44,7 @@ def decide_with_initial(initial: Nest, nest: Nest, chip: Chip) -> tuple[Any, Dec
     """A reduction that writes what its initial value would have been combined with; None if it is not that."""
     if not holds_identity(initial, nest):
         return None
-    found = [*overwriting(nest, chip), *pooling(nest, chip)]
+    found = [*overwriting(nest, chip), *widened_sums(nest, chip, overwrite=True), *pooling(nest, chip)]
     if best(found) is None:
         return None
     return _decided(nest, found)

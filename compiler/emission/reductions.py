@@ -85,8 +85,8 @@ def _placed(
     accesses = [nest.target, *sources]
     widest = max(DTYPES[access.dtype].itemsize for access in accesses)
     dims = eligible(nest, accesses)
-    for placement in _placements(nest, dims, axis, chip, widest):
-        made = _Fold(nest, match, dict(zip(names, sources, strict=True)), placement, axis, overwrite)
+    for placement in fold_placements(nest, dims, axis, chip, widest):
+        made = Fold(nest, match, dict(zip(names, sources, strict=True)), placement, axis, overwrite)
         if overwrite and not made.may_overwrite:
             continue
         yield made.candidate(reduction.op, chip)
@@ -104,7 +104,7 @@ def _keeps(dim: Dim) -> bool:
     return dim.strides[0] > 0
 
 
-def _placements(nest: Nest, dims: list[Dim], axis: str, chip: Chip, widest: int) -> list[Placement]:
+def fold_placements(nest: Nest, dims: list[Dim], axis: str, chip: Chip, widest: int) -> list[Placement]:
     if axis == "n0":
         return placements(nest, dims, chip, widest, innermost=_reduces, others=_keeps)
     # Columns: n1 is reduced, n0 and n2 are kept.
@@ -122,7 +122,7 @@ def _placements(nest: Nest, dims: list[Dim], axis: str, chip: Chip, widest: int)
 
 
 @dataclass(eq=False)
-class _Fold:
+class Fold:
     """One fold with its dimensions chosen."""
 
     nest: Nest
@@ -164,7 +164,7 @@ class _Fold:
 
     def candidate(self, op: str, chip: Chip) -> Found:
         steps, temporaries = self.finished(op)
-        return self._made(steps[0].name, steps, temporaries, chip)
+        return self.made(steps[0].name, steps, temporaries, chip)
 
     def finished(self, op: str) -> tuple[list[Operands], list[Access]]:
         """The fold's instruction and what brings its results to the destination, with the temporaries that takes."""
@@ -195,7 +195,7 @@ class _Fold:
             padded_extents([dim.bound for dim in kept], rank),
         )
 
-    def _made(self, name: str, steps: list[Operands], temporaries: list[Access], chip: Chip) -> Found:
+    def made(self, name: str, steps: list[Operands], temporaries: list[Access], chip: Chip) -> Found:
         costs = [step.cycles(chip) for step in steps]
         broken = next((cost for cost in costs if isinstance(cost, str)), None)
         if broken is not None:
@@ -229,7 +229,7 @@ def padded_extents(extents: Sequence[Any], rank: int) -> tuple[Any, ...]:
 # ---- blocks first ---------------------------------------------------------------------------------------------
 
 
-def _by_blocks(fold: _Fold, op: str, chip: Chip) -> Iterator[Found]:
+def _by_blocks(fold: Fold, op: str, chip: Chip) -> Iterator[Found]:
     """Fold 32-byte blocks first, which is cheap, then rows an eighth (fp32) as long; a last part block is copied."""
     inner = fold.placement.dims[-1]
     name, source = next(iter(fold.sources.items()))
@@ -252,15 +252,20 @@ def _by_blocks(fold: _Fold, op: str, chip: Chip) -> Iterator[Found]:
         steps.append(_step(fold, copy, source, partial, (*rows, rest), blocks * block, blocks, strides))
     narrowed = Dim((), blocks + rest, blocks + rest, (0, 1))
     dims = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
-    again = _Fold(fold.nest, fold.match, {name: partial}, Placement((*dims, narrowed), ()), fold.axis, fold.overwrite)
+    again = Fold(fold.nest, fold.match, {name: partial}, Placement((*dims, narrowed), ()), fold.axis, fold.overwrite)
     finish, temporaries = again.finished(op)
-    yield fold._made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
+    yield fold.made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
 
 
-def _by_columns(fold: _Fold, reduction: Accumulation, chip: Chip) -> Iterator[Found]:
+def _by_columns(fold: Fold, reduction: Accumulation, chip: Chip) -> Iterator[Found]:
+    for steps, temporaries in column_ways(fold, reduction.op, reduction.rest):
+        yield fold.made(steps[0].name, steps, temporaries, chip)
+
+
+def column_ways(fold: Fold, op: str, rest_of: Term) -> Iterator[tuple[list[Operands], list[Access]]]:
     """Fold every row as a column of 32-byte blocks, at the cost of an addition, and then the one block that is left.
 
-    Elements behind the last whole block are combined with the block that is left.
+    Elements behind the last whole block are combined with the block that is left. Gives instructions and temporaries.
     """
     inner = fold.placement.dims[-1]
     (name, source), dtype = next(iter(fold.sources.items())), fold.nest.target.dtype
@@ -269,27 +274,27 @@ def _by_columns(fold: _Fold, reduction: Accumulation, chip: Chip) -> Iterator[Fo
         return
     blocks, rest = divmod(inner.extent, block)
     plain = Term("load", dtype, value=0)
-    again = next(_fold_matches(reduction.op, "n0", plain, dtype), None)
-    if len(fold.kept) > 1 or again is None or (rest and reduction.rest.op != "load"):
+    again = next(fold_matches(op, "n0", plain, dtype), None)
+    if len(fold.kept) > 1 or again is None or (rest and rest_of.op != "load"):
         return
     partial = fold.temporary("partial", [*(dim.bound for dim in fold.kept), block])
     strides = dense_strides(partial.shape)
     kept = tuple(replace(dim, strides=(s, dim.strides[1])) for dim, s in zip(fold.kept, strides, strict=False))
     column, lanes = Dim((), blocks, blocks, (0, block)), Dim((), block, block, (1, 1))
     left = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
-    last = _Fold(
+    last = Fold(
         fold.nest, again, {name: partial}, Placement((*left, replace(lanes, strides=(0, 1))), ()), "n0", fold.overwrite
     )
-    for match in _fold_matches(reduction.op, "n1", reduction.rest, dtype):
-        first = _Fold(fold.nest, match, fold.sources, Placement((*kept, column, lanes), ()), "n1", fold.overwrite)
+    for match in fold_matches(op, "n1", rest_of, dtype):
+        first = Fold(fold.nest, match, fold.sources, Placement((*kept, column, lanes), ()), "n1", fold.overwrite)
         steps = [first.operands(partial, strides)]
         if rest:
-            steps.append(_tail(fold, reduction.op, source, partial, kept, rest))
-        finish, temporaries = last.finished(reduction.op)
-        yield fold._made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
+            steps.append(_tail(fold, op, source, partial, kept, rest))
+        finish, temporaries = last.finished(op)
+        yield [*steps, *finish], [partial, *temporaries]
 
 
-def _fold_matches(op: str, axis: str, argument: Term, dtype: str) -> Iterator[Match]:
+def fold_matches(op: str, axis: str, argument: Term, dtype: str) -> Iterator[Match]:
     """Rows that fold ``argument`` over a dimension, all of it loads."""
     for spelling in fold_spellings().get((op, axis), ()):
         for match in match_spelling(spelling, spelling.pattern.args[0], argument, dtype):
@@ -297,7 +302,7 @@ def _fold_matches(op: str, axis: str, argument: Term, dtype: str) -> Iterator[Ma
                 yield match
 
 
-def _tail(fold: _Fold, op: str, source: Access, partial: Access, kept: Sequence[Dim], rest: int) -> Operands:
+def _tail(fold: Fold, op: str, source: Access, partial: Access, kept: Sequence[Dim], rest: int) -> Operands:
     """``partial = op(partial, source)`` for the last ``rest`` elements of every row."""
     dtype = source.dtype
     row = matches(Term(op, dtype, (Term("load", dtype, value=0), Term("load", dtype, value=1))), dtype)[0]
@@ -316,7 +321,7 @@ def _tail(fold: _Fold, op: str, source: Access, partial: Access, kept: Sequence[
 
 
 def _step(
-    fold: _Fold,
+    fold: Fold,
     row: Any,
     source: Access,
     target: Access,

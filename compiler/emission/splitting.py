@@ -25,6 +25,7 @@ from compiler.emission.nest import Access, Loop, Nest, Surroundings
 from compiler.emission.reductions import FOLDED
 from compiler.emission.temporaries import SCOPE, ChainLoop, Temporary
 from compiler.emission.terms import LEAVES, Term, loads_of, numbered, renumbered, term_of
+from compiler.emission.widening import is_widened
 from compiler.target import Chip
 from compiler.tir.conditions import conjuncts, negated, variables_of
 from compiler.tir.rewriter import fresh, loads
@@ -114,6 +115,8 @@ class _Splitter:
         rest = term.args[1] if term.args[0] == mine else term.args[0]
         if mine in leaves(rest):
             return []
+        if is_widened(term.op, rest) and self._is_operand(rest.args[0]):
+            return []  # emission converts what it sums
         step = self.cover.fold_step(term.op, rest, self.target.dtype)
         if step is None or all(self._is_operand(operand) for operand in step.operands):
             return []

@@ -128,6 +128,38 @@ def test_long_rows_fold_as_columns_of_blocks_first() -> None:
     assert any(c.instruction.startswith("vrmax") for c in decision.candidates)
 
 
+def test_halves_are_added_as_they_are_converted() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((4, 512), "float16", scope="local.ub")
+        s = T.alloc_buffer((4,), "float32", scope="local.ub")
+        for i in range(4):
+            s[i] = T.float32(0)
+        for i, k in T.grid(4, 512):
+            s[i] = s[i] + T.Cast("float32", a[i, k])
+
+    assert emitted(func)[0] == [
+        "vaddcast.fp16.fp32.2d &(widened[0, 0]), 256, 1, &(a[0, 0]), 512, 1, &(a[0, 256]), 512, 1, 4, 256)",
+        "vcsum.fp32.3d &(partial[0, 0]), 8, 1, &(widened[0, 0]), 256, 8, 1, 4, 32, 8)",
+        "vrsum.fp32.2d &(s[0]), 1, &(partial[0, 0]), 8, 1, 4, 8)",
+    ]
+
+
+def test_what_has_no_halves_is_only_converted() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((77, 64), "float16", scope="local.ub")
+        s = T.alloc_buffer((64,), "float32", scope="local.ub")
+        for j, k in T.grid(64, 77):
+            s[j] = s[j] + T.Cast("float32", a[k, j])
+
+    assert [line.partition(" ")[0] for line in emitted(func)[0]] == [
+        "vconv.fp16.fp32.rne.2d",
+        "vcsum.fp32.2d",
+        "vadd.fp32.1d",
+    ]
+
+
 def test_squares_fold_as_columns_too() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:

@@ -161,25 +161,36 @@ def test_copies_stay() -> None:
 def test_what_a_reduction_folds_is_a_temporary() -> None:
     @T.prim_func(private=True)
     def before() -> None:
-        a = T.alloc_buffer((8, 64), "float16", scope="local.ub")
+        a = T.alloc_buffer((8, 64), "float32", scope="local.ub")
         s = T.alloc_buffer((8,), "float32", scope="local.ub")
         for i, k in T.grid(8, 64):
             if k == 0:
                 s[i] = T.float32(0)
-            s[i] = s[i] + T.Cast("float32", a[i, k])
+            s[i] = s[i] + T.exp(a[i, k])
 
     @T.prim_func(private=True)
     def after() -> None:
-        a = T.alloc_buffer((8, 64), "float16", scope="local.ub")
+        a = T.alloc_buffer((8, 64), "float32", scope="local.ub")
         s = T.alloc_buffer((8,), "float32", scope="local.ub")
-        s_cast = T.alloc_buffer((8, 64), "float32", scope="local.ub")
+        s_exp = T.alloc_buffer((8, 64), "float32", scope="local.ub")
         for i, k in T.grid(8, 64):
             if k == 0:
                 s[i] = T.float32(0)
-            s_cast[i, k] = T.Cast("float32", a[i, k])
-            s[i] = s[i] + s_cast[i, k]
+            s_exp[i, k] = T.exp(a[i, k])
+            s[i] = s[i] + s_exp[i, k]
 
     rewrites(before, after)
+
+
+def test_a_sum_of_what_is_only_converted_stays() -> None:
+    @T.prim_func(private=True)
+    def kernel() -> None:
+        a = T.alloc_buffer((8, 64), "float16", scope="local.ub")
+        s = T.alloc_buffer((8,), "float32", scope="local.ub")
+        for i, k in T.grid(8, 64):
+            s[i] = s[i] + T.Cast("float32", a[i, k])
+
+    keeps(kernel)
 
 
 def test_a_reduction_into_ddr_is_kept_in_ub() -> None:
