@@ -1,12 +1,27 @@
-"""The scalar functions of the instruction table, compiled into one dispatcher per kind of row."""
+"""The scalar functions of the instruction table, compiled into one dispatcher per kind of row.
+
+Kernels are compiled at different times, and what they contain is linked by name: each function here has a name that
+says what it does, so that two kernels never take one for another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from compiler.isa import table
 from compiler.isa.jit import inlined
+from compiler.isa.model import Row
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function, compiled, under a name of its own."""
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"{name} is no plain function")
+    copy = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    copy.__qualname__ = name
+    return inlined(copy)
 
 
 def _dispatcher(kind: str) -> Callable[..., Any]:
@@ -14,39 +29,42 @@ def _dispatcher(kind: str) -> Callable[..., Any]:
     rest: Callable[..., Any] | None = None
     for row in table.rows():
         if row.kind == kind:
-            rest = _link(row.opcode, inlined(row.function), rest)
+            rest = _link(row, rest)
     if rest is None:
         raise ValueError(f"no rows of kind {kind}")
     return rest
 
 
-def _link(code: int, function: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
+def _link(row: Row, rest: Callable[..., Any] | None) -> Callable[..., Any]:
+    code, function = row.opcode, _named(row.function, f"{row.kind}_{row.mnemonic}")
     if rest is None:
-        return inlined(lambda opcode, a, b, c: function(a, b, c))
+        return _named(lambda opcode, a, b, c: function(a, b, c), f"{row.kind}_from_{row.mnemonic}")
 
     def dispatch(opcode, a, b, c):  # type: ignore[no-untyped-def]
         if opcode == code:
             return function(a, b, c)
         return rest(opcode, a, b, c)
 
-    return inlined(dispatch)
+    return _named(dispatch, f"{row.kind}_from_{row.mnemonic}")
 
 
 def _branch_dispatcher() -> Callable[..., Any]:
-    rest: Callable[..., Any] = inlined(lambda opcode, a, b: True)
+    rest = _named(lambda opcode, a, b: True, "branch_always")
     for row in table.rows():
         if row.kind == "branch" and row.mnemonic != "jmp":
-            rest = _branch_link(row.opcode, inlined(row.function), rest)
+            rest = _branch_link(row, rest)
     return rest
 
 
-def _branch_link(code: int, function: Callable[..., Any], rest: Callable[..., Any]) -> Callable[..., Any]:
+def _branch_link(row: Row, rest: Callable[..., Any]) -> Callable[..., Any]:
+    code, function = row.opcode, _named(row.function, f"branch_{row.mnemonic}")
+
     def dispatch(opcode, a, b):  # type: ignore[no-untyped-def]
         if opcode == code:
             return function(a, b)
         return rest(opcode, a, b)
 
-    return inlined(dispatch)
+    return _named(dispatch, f"branch_from_{row.mnemonic}")
 
 
 alu = _dispatcher("alu")
