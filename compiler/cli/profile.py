@@ -31,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--random-inputs", metavar="SEED", type=natural, help="random arrays for all other inputs")
     data.add_argument("--onnx", metavar="FILE", help="of an artifact, the model it was compiled from: for lower bounds")
     shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--top", type=natural, default=TOP, metavar="N", help=f"so many kernels (default {TOP}; 0: all)")
-    shown.add_argument("--sort", choices=SORTS, default="cycles", help="the order of kernels (default: cycles)")
+    shown.add_argument("--top", type=natural, default=TOP, metavar="N", help=f"so many layers (default {TOP}; 0: all)")
+    shown.add_argument("--sort", choices=SORTS, default="cycles", help="the order of layers (default: cycles)")
+    shown.add_argument("--details", action="store_true", help="every queue of every layer that is shown, and its tile")
     shown.add_argument("--json", action="store_true", help="print JSON (docs/profile.md lists its keys)")
     written = parser.add_argument_group("what is written")
     written.add_argument("--html", metavar="FILE", help="a report with pictures, in one file")
@@ -63,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
-        sys.stdout.writelines(f"{printable(line)}\n" for line in profile_text.lines(found, args.top, args.sort))
+        sys.stdout.writelines(
+            f"{printable(line)}\n" for line in profile_text.lines(found, args.top, args.sort, args.details)
+        )
     return 0
 
 

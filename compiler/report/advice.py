@@ -182,9 +182,9 @@ def _padded_cube(layer: Layer) -> str | None:
 def _tiny(layer: Layer) -> str | None:
     """Little more than one round trip to DDR and the barrier behind it."""
     far = max((path.latency_cycles for path in layer.chip.path.values()), default=0)
-    if layer.limit != LATENCY or layer.span > 2 * (3 * far + layer.chip.sync.core_barrier_cycles):
+    if layer.limit != LATENCY or layer.cycles > 2 * (3 * far + layer.chip.sync.core_barrier_cycles):
         return None
-    return f"{layer.span:,} cycles are mostly the way to DDR and back, and the barrier behind it"
+    return f"{layer.cycles:,} cycles are mostly the way to DDR and back, and the barrier behind it"
 
 
 def _barriers(layer: Layer) -> str | None:

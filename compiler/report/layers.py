@@ -63,13 +63,17 @@ class Layer:
 
     @cached_property
     def use(self) -> dict[str, float]:
-        """Of its span, how much each queue of the busiest core was at work, and DDR and LLB of what they can move."""
-        span = max(1, self.span)
-        found = {queue: busy / span for queue, busy in self.busiest.items()}
-        found["DDR"] = self.ddr_bytes * 1000 / (span * self.chip.bandwidth.ddr_bytes_per_kilocycle)
-        llb = self.chip.bandwidth.llb_bytes_per_kilocycle * self.chip.clusters
-        found["LLB"] = self.llb_bytes * 1000 / (span * llb) if llb else 0.0
-        return found
+        """For how much of its cycles each queue of the busiest core was at work, and DDR and LLB.
+
+        What was at work while layers before it were not done counts too: of something that was busy for longer than
+        the layer's own cycles, all shares are taken of that.
+        """
+        bandwidth, llb = self.chip.bandwidth, self.chip.bandwidth.llb_bytes_per_kilocycle * self.chip.clusters
+        busy: dict[str, float] = dict(self.busiest)
+        busy["DDR"] = self.ddr_bytes * 1000 / bandwidth.ddr_bytes_per_kilocycle
+        busy["LLB"] = self.llb_bytes * 1000 / llb if llb else 0.0
+        time = max(1, self.cycles, *busy.values())
+        return {name: cycles / time for name, cycles in busy.items()}
 
     @property
     def limit(self) -> str:
@@ -84,6 +88,10 @@ class Layer:
     @cached_property
     def _most(self) -> tuple[str, float]:
         return max(self.use.items(), key=lambda one: one[1])
+
+    def busy_share(self, queue: str) -> float:
+        """Of the span on the cores in use."""
+        return self.busy.get(queue, 0) / (max(1, self.span) * max(1, self.cores))
 
     def stalled_share(self, queue: str, *reasons: str) -> float:
         """Of the span on the cores in use."""

@@ -8,7 +8,8 @@ from typing import Any
 from compiler.isa.dtypes import Queue
 from compiler.report.layers import Layer
 from compiler.report.profile import Profile
-from compiler.report.tables import columns, size_text
+from compiler.report.tables import columns, size_text, some
+from compiler.sim.pipeline import REASONS
 
 _NAME_CHARS = 40
 
@@ -33,12 +34,17 @@ def sorted_layers(layers: Sequence[Layer], by: str) -> list[Layer]:
     return sorted(layers, key=_ORDERS[by])
 
 
-def lines(profile: Profile, top: int, sort: str) -> Iterator[str]:
+def lines(profile: Profile, top: int, sort: str, details: bool = False) -> Iterator[str]:
+    """``top`` layers, of which 0 are all, in the order ``sort``; with ``details`` each by itself, too."""
     yield from _summary(profile)
     yield ""
     yield from _queues(profile)
     yield ""
     yield from _layer_lines(profile, top, sort)
+    if details:
+        for layer in sorted_layers(profile.layers, sort)[: top or None]:
+            yield ""
+            yield from _details(layer)
     yield from _advice(profile)
 
 
@@ -95,6 +101,41 @@ def _layer_lines(profile: Profile, top: int, sort: str) -> Iterator[str]:
         rest = chosen[len(shown) :]
         share = 100 * sum(layer.share for layer in rest)
         yield f"{len(rest)} more layers, {share:.1f} % of the cycles, are not shown: --top 0 shows all"
+
+
+def _details(layer: Layer) -> Iterator[str]:
+    """Where a layer's queues spent its span on the cores in use, what it moved, and what it is."""
+    yield layer.title
+    rows = [
+        ("nodes", some(layer.nodes, 8)),
+        ("kernels", some(layer.kernels, 8)),
+        ("tile", layer.tile or "-"),
+        ("span", f"{layer.span:,} cycles, from {layer.start:,} to {layer.end:,}, on {layer.cores} cores"),
+        ("DDR", _moved(layer)),
+    ]
+    rows += [(name, f"{path.moved_bytes:,} bytes in {path.copies:,} copies") for name, path in layer.paths.items()]
+    yield from columns(rows, indent="  ", numbers=False)
+    heads = (
+        "queue",
+        "instructions",
+        "busy %",
+        "of cycles %",
+        *(f"{reason.replace('_', ' ')} %" for reason in REASONS),
+    )
+    table = [heads]
+    for queue in Queue:
+        if layer.instructions[queue.name] or layer.busy[queue.name]:
+            shares = [layer.busy_share(queue.name), layer.use[queue.name]]
+            shares += [layer.stalled_share(queue.name, reason) for reason in REASONS]
+            count = f"{layer.instructions[queue.name]:,}"
+            table.append((queue.name, count, *(f"{100 * share:.1f}" for share in shares)))
+    for row in _aligned(table):
+        yield f"  {row}"
+
+
+def _moved(layer: Layer) -> str:
+    text = f"{layer.ddr_bytes:,} bytes in lines"
+    return text if layer.work is None else f"{text}; {layer.work.ddr_bytes:,} must be"
 
 
 def _advice(profile: Profile) -> Iterator[str]:

@@ -36,6 +36,13 @@ def test_top_and_sort(capsys: pytest.CaptureFixture[str]) -> None:
     assert "more layers" not in profiled(capsys, DIGITS, *FAST, "--top", "0")
 
 
+def test_details_show_queues_and_tile(capsys: pytest.CaptureFixture[str]) -> None:
+    text = profiled(capsys, DIGITS, *FAST, "--top", "1", "--details")
+    assert re.search(r"^  tile +\S", text, re.MULTILINE)
+    assert re.search(r"^  MTE2 +\d", text, re.MULTILINE)
+    assert re.search(r"^  ddr_\w+ +[\d,]+ bytes in [\d,]+ copies$", text, re.MULTILINE)
+
+
 def test_an_artifact_gives_the_same_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "digits.twm")
     assert main(["compile", DIGITS, *FAST, "-o", file]) == 0

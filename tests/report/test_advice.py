@@ -75,7 +75,7 @@ def test_every_rule_speaks_for_a_layer_of_its_kind(rule: Any) -> None:
 
 
 def test_what_costs_most_comes_first() -> None:
-    layers = [layer(name=str(cycles), cycles=cycles, busiest={"V": cycles}) for cycles in range(41_000, 51_000, 1_000)]
+    layers = [layer(name=str(cycles), cycles=cycles, busiest={"V": 40_000}) for cycles in range(41_000, 51_000, 1_000)]
     found = advise(layers, narrow=True)
     assert [one.layers[0].name for one in found] == [str(50_000 - 1_000 * i) for i in range(MAX_ADVICE)]
 

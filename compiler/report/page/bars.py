@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compiler.report.layers import Layer
 from compiler.report.page.markup import element, label, rectangle, svg, text
 from compiler.report.page.timeline import LANES
 from compiler.report.profile import Profile
@@ -33,6 +34,15 @@ def _row(name: str, parts: list[tuple[str, int]], total: int, y: int) -> Iterato
         if wide >= 44:
             yield label(x + wide / 2, y + BAR * 0.72, f"{100 * cycles / total:.0f} %", "middle", class_=f"in-{reason}")
         x += wide
+
+
+def layer_shares(layer: Layer) -> str:
+    """For the page's script: of every queue, and for every key of the legend but the last, whole percents."""
+    queues = []
+    for queue in LANES:
+        shares = [layer.busy_share(queue.name), *(layer.stalled_share(queue.name, reason) for reason in REASONS[:-1])]
+        queues.append(",".join(str(round(100 * share)) for share in shares))
+    return ";".join(queues)
 
 
 def legend() -> str:

@@ -125,6 +125,28 @@
     document.getElementById("hover").textContent = `cycle ${format(cycle)}: ${names[kernelAt(cycle)] || ""}  ${busy}`;
   });
 
+  // ---- one layer: the queues of its cores, over its span
+  function bars(at) {
+    const panel = document.getElementById("layer"), [title, begin, end] = data.layers[at];
+    const head = document.createElement("h3");
+    head.textContent = `${title}: cycles ${format(begin)} to ${format(end)}`;
+    panel.replaceChildren(head);
+    data.shares[at].split(";").forEach((shares, row) => {
+      const bar = document.createElement("div"), name = document.createElement("span");
+      bar.className = "row";
+      name.textContent = data.lanes[row].name;
+      bar.append(name);
+      shares.split(",").forEach((share, k) => {
+        const part = document.createElement("i"), reason = data.reasons[k];
+        part.className = `r-${reason}`;
+        part.style.width = `calc((100% - 64px) * ${Math.min(100, share) / 100})`;
+        part.title = `${reason.replace("_", " ")} ${share} %`;
+        bar.append(part);
+      });
+      panel.append(bar);
+    });
+  }
+
   // ---- the table: sorted, filtered, and tied to the pictures
   const table = document.getElementById("layers"), body = table.tBodies[0];
   const rows = Array.from(body.rows), more = document.getElementById("more"), filter = document.getElementById("filter");
@@ -166,6 +188,7 @@
     if (point) point.classList.add("chosen");
     const [, begin, end] = data.layers[at], pad = Math.max(1, end - begin) * 0.1;
     show(begin - pad, end + pad);
+    bars(at);
     svg.scrollIntoView({ block: "nearest", behavior: "smooth" });
   });
   sort(table.tHead.rows[0].cells[3]);

@@ -19,7 +19,10 @@ def page(profile: Profile, core: int | None = None) -> str:
     """The report, with the timeline and the memories of one core: by default of the one that works most."""
     chosen = timeline.busiest_core(profile) if core is None else core
     found = timeline.timeline(profile, chosen)
-    data = json.dumps(timeline.script_data(found, profile), separators=(",", ":")).replace("<", "\\u003c")
+    data = timeline.script_data(found, profile)
+    data["shares"] = [bars.layer_shares(layer) for layer in profile.layers]
+    data["reasons"] = ["busy", *bars.REASONS[:-1]]
+    text_of_data = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     title = f"{profile.model.name} on {profile.chip.name}"
     return "".join([
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -30,7 +33,7 @@ def page(profile: Profile, core: int | None = None) -> str:
         f"<style>{_asset('style.css')}</style></head><body><main>",
         *_sections(profile, title, found),
         "</main>",
-        f'<script type="application/json" id="data">{data}</script>',
+        f'<script type="application/json" id="data">{text_of_data}</script>',
         f"<script>{_asset('page.js')}</script></body></html>\n",
     ])  # fmt: skip
 
@@ -53,6 +56,7 @@ def _sections(profile: Profile, title: str, found: timeline.Timeline) -> Iterato
         '</button><button type="button" data-zoom="all">all</button><span id="where"></span></p>',
         timeline.picture(found, profile),
         element("p", id="hover", class_="hover"),
+        element("div", id="layer"),
         _how(
             "One row per queue; height is how busy it was in that stretch of time. Red: a copy that waits for DDR or "
             "LLB, which others use too. Amber: the queue waits for a flag. DDR is the chip's. Stripes are layers, each "
@@ -100,7 +104,7 @@ _LAYERS = (
     "Cycles: by how much a layer put off the end of all before it; they add up to the total. Bound: what no program "
     "can beat that brings the layer's inputs from DDR and its results there; from the ONNX model and the chip's rates "
     "alone. Ratio: one to the other; kernels that overlap, or whose tensors stay on the chip, may be below 1. Limit: "
-    "what was busy for most of its span. Queues: MTE2, MTE1, M, FIX, V, MTE3, S of the busiest core, and DDR."
+    "what was busy for most of its cycles. Queues: MTE2, MTE1, M, FIX, V, MTE3, S of the busiest core, and DDR."
 )
 
 

@@ -72,7 +72,7 @@ def _share(layer: Layer) -> str:
 
 
 def _shares(layer: Layer) -> dict[str, float]:
-    """For what share of the span each queue of the busiest core was busy; then DDR."""
+    """For what share of the cycles each queue of the busiest core was busy; then DDR."""
     return {name: min(1.0, layer.use.get(name, 0.0)) for name in [*(queue.name for queue in LANES), "DDR"]}
 
 
