@@ -159,7 +159,7 @@ def _output_sizes(problem: Problem) -> list[int]:
     fractals = ceil_div(outputs, FRACTAL)
     sizes = {ceil_div(fractals, parts) for parts in range(1, min(fractals, 16) + 1)} | {1}
     channels = {min(size * FRACTAL, outputs) for size in sizes}
-    return sorted(n for n in channels if _one_group(problem) or outputs % n == 0)
+    return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
 
 
 def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
@@ -265,18 +265,14 @@ def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tu
 def _leaving(tile: Tile, problem: Problem, room: int) -> int:
     """Channels that leave at a time: so few that UB holds them twice, and that stores begin before all is computed.
 
-    With several groups only even parts.
+    Only even parts of the tile: a stage behind it would take the rest from the next tile.
     """
     most = max(FRACTAL, ceil_div(tile.outputs, ceil_div(LEAST_PIECES, prod(tile.trips))))
-    sizes = [size for size in range(FRACTAL, tile.outputs, FRACTAL) if not tile.outputs % size or _one_group(problem)]
+    sizes = [size for size in range(FRACTAL, tile.outputs, FRACTAL) if tile.outputs % size == 0]
     for size in reversed(sizes):
         if size <= most and replace(tile, leaving=size).bytes_of(problem)["ub"] <= room:
             return size
     return sizes[0] if sizes and most < tile.outputs else tile.outputs
-
-
-def _one_group(problem: Problem) -> bool:
-    return problem.extents[GROUP] == 1
 
 
 def _chunks(tile: Tile, problem: Problem, room: int) -> Iterator[tuple[int, int]]:

@@ -139,7 +139,9 @@ def test_bias_and_slaves(chip: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
-@pytest.mark.parametrize("kind", ["map", "weights", "rows", "several products", "weights shared", "one step"])
+@pytest.mark.parametrize(
+    "kind", ["map", "weights", "rows", "several products", "weights shared", "one step", "in pieces"]
+)
 def test_kinds_of_tiles(chip: str, kind: str) -> None:
     """The best tile of each kind: what stays in L1, several products beside one another, the order of the cores."""
 
@@ -148,6 +150,8 @@ def test_kinds_of_tiles(chip: str, kind: str) -> None:
             return kind in tile.held
         if kind == "several products":
             return bool(tile.stacked > 1 and tile.rows * tile.columns % 16)
+        if kind == "in pieces":
+            return bool(tile.pieces > 1 and tile.cores[5] * tile.trips[5] > 1)
         return bool(tile.places_last) if kind == "weights shared" else tile.steps(problem) == 1
 
     def cut(func: Any, target: Any, _: int) -> Any:
@@ -156,5 +160,5 @@ def test_kinds_of_tiles(chip: str, kind: str) -> None:
         return space.apply(min(tiles, key=lambda tile: analytical_cycles(space.work(tile), target)))
 
     kernel = (1, 1) if kind == "one step" else (3, 3)
-    case = {"x": (2, 20, 31, 15), "w": (72, 20, *kernel), "pads": (1, 1, 1, 1)}
+    case = {"x": (2, 20, 31, 15), "w": (136, 20, *kernel), "pads": (1, 1, 1, 1)}
     check(chip, case, "float16", bias=True, relu=True, cut=cut)
