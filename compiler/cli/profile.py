@@ -99,14 +99,18 @@ def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, di
         return loaded, None, {}
     precision = str(loaded.model.options.get("precision") or "") or None
     shapes = {port.name: port.shape for port in loaded.inputs}
-    return loaded, _work(args.onnx, precision, shapes, {}), {}
+    return loaded, _work(args.onnx, precision, shapes, {}, loaded.model.source_sha256), {}
 
 
-def _work(file: str, precision: str | None, shapes: Any, dims: Any) -> ModelWork:
+def _work(file: str, precision: str | None, shapes: Any, dims: Any, sha256: str = "") -> ModelWork:
     from compiler.frontend import load_model
     from compiler.report.model_bounds import ModelWork
 
-    return ModelWork(load_model(file).proto, precision, shapes, dims)
+    model = load_model(file)
+    if sha256 not in ("", model.source_sha256):
+        text = f"the artifact was compiled from another model than {file}"
+        raise UsageError(Problem("TW0030", text, hint="bounds hold for the model that they are computed from"))
+    return ModelWork(model.proto, precision, shapes, dims)
 
 
 def _write_traces(found: Profile, path: Path) -> None:

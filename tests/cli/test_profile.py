@@ -57,6 +57,14 @@ def test_an_artifact_gives_the_same_figures(capsys: pytest.CaptureFixture[str], 
     assert without["cycles"] == of_model["cycles"]
 
 
+def test_an_artifact_of_another_model_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, other = str(tmp_path / "digits.twm"), tmp_path / "other.onnx"
+    other.write_bytes(Path(DIGITS).read_bytes() + b"\x12\x01x")  # with another producer's name
+    assert main(["compile", DIGITS, *FAST, "-o", file]) == 0
+    assert main(["profile", file, "--onnx", str(other)]) == 2
+    assert "TW0030" in capsys.readouterr().err
+
+
 def test_layers_add_up_to_the_cycles_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(profiled(capsys, DIGITS, *FAST, "--json"))
     assert main(["run", DIGITS, *FAST, "--random-inputs", "0", "--json"]) == 0

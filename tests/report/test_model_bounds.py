@@ -114,6 +114,19 @@ def test_quantised_operands_multiply_as_integers() -> None:
     assert found.macs == {"int8": 4 * 8 * 16}
 
 
+def test_padding_that_is_left_to_the_operator_is_none_of_the_work() -> None:
+    constants = {"w": weights(4, 3, 3, 3)}
+    given = work([node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 6, 6)}, ["y"], constants)
+    for auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        assert work([node("Conv", "x w", "y", auto_pad=auto_pad)], {"x": (1, 3, 6, 6)}, ["y"], constants) == given
+    assert given.macs == {"fp16": 3 * 4 * (2 + 3 * 4 + 2) ** 2}
+
+
+def test_windows_past_the_end_are_counted_as_far_as_they_reach() -> None:
+    pool = node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    assert work([pool], {"x": (1, 1, 5, 5)}, ["y"]).vector_bytes == 2 * (25 - 9)
+
+
 # ---- what nobody needs ------------------------------------------------------------------------------------------
 
 
