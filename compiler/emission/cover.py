@@ -7,11 +7,11 @@ costs of the terms which that row reads. Common subterms are found later, when t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.expressions import equivalents
+from compiler.emission.expressions import equivalents, in_type
 from compiler.emission.patterns import Match, fold_spellings, match_spelling, matches
 from compiler.emission.terms import Term
 from compiler.isa.model import Float, Int
@@ -21,6 +21,7 @@ from compiler.target import Chip
 # Terms are costed on at most this many elements, packed: the choice between rows hardly depends on it.
 _TYPICAL_ELEMENTS = 4096
 _APART_BYTES = 1 << 24
+_NARROW = ("fp16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Cover:
         if term.op == "reinterpret":
             return Step(term, term.args, self.cycles(term.args[0]) + self._leaf_cycles(term))
         steps = [self._stepped(term, match) for match in matches(term, term.dtype)]
-        found = [step for step in steps if step is not None]
+        found = [step for step in (*steps, *self._narrowed(term)) if step is not None]
         if found:
             return min(found, key=lambda step: step.cycles)
         if depth < 4:
@@ -75,6 +76,20 @@ class Cover:
                 if step is not None:
                     return step
         return None
+
+    def _narrowed(self, term: Term) -> Iterator[Step | None]:
+        """Rows that do by themselves what is converted to fp32, worked out and converted back.
+
+        A row computes in fp32 and rounds once, so that is the same; what takes two rows would be rounded between them.
+        """
+        given: set[Term] = set()
+        narrow = in_type(term.args[0], term.dtype, given) if term.op == "cast" and term.dtype in _NARROW else None
+        if narrow is None or narrow in given:
+            return
+        for match in matches(narrow, term.dtype):
+            tensors = dict(match.tensors)
+            if "dst" not in tensors and all(bound in given for bound in tensors.values()):
+                yield self._stepped(narrow, match)
 
     def cycles(self, term: Term) -> float:
         """What it costs to have a term in memory."""

@@ -67,6 +67,48 @@ def test_rows_are_multiplied_by_reciprocals_of_what_divides_them() -> None:
     rewrites(before, after)
 
 
+def test_what_one_row_does_in_half_precision_is_not_converted() -> None:
+    @T.prim_func(private=True)
+    def before() -> None:
+        a = T.alloc_buffer((64,), "float16", scope="local.ub")
+        m = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s = T.alloc_buffer((64,), "float16", scope="local.ub")
+        for i in range(64):
+            s[i] = T.Cast("float16", T.exp(T.Cast("float32", a[i]) - T.Cast("float32", m[i])))
+
+    @T.prim_func(private=True)
+    def after() -> None:
+        a = T.alloc_buffer((64,), "float16", scope="local.ub")
+        m = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s = T.alloc_buffer((64,), "float16", scope="local.ub")
+        for i in range(64):
+            s[i] = T.exp(a[i] - m[i])
+
+    rewrites(before, after)
+
+
+def test_what_would_be_rounded_between_two_rows_is_converted() -> None:
+    @T.prim_func(private=True)
+    def before() -> None:
+        a = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s = T.alloc_buffer((64,), "float16", scope="local.ub")
+        for i in range(64):
+            s[i] = T.Cast("float16", T.exp(T.sqrt(T.Cast("float32", a[i]))))
+
+    @T.prim_func(private=True)
+    def after() -> None:
+        a = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s = T.alloc_buffer((64,), "float16", scope="local.ub")
+        s_exp = T.alloc_buffer((64,), "float32", scope="local.ub")
+        for i in range(64):
+            s_exp[i] = T.Cast("float32", a[i])
+            s_exp[i] = T.sqrt(s_exp[i])
+            s_exp[i] = T.exp(s_exp[i])
+            s[i] = T.Cast("float16", s_exp[i])
+
+    rewrites(before, after)
+
+
 def test_a_destination_that_is_read_holds_nothing_else() -> None:
     @T.prim_func(private=True)
     def before() -> None:
