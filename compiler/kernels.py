@@ -6,8 +6,8 @@ then a simpler schedule, and where none of them fits the group is taken apart (t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -42,7 +42,7 @@ SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model.
 NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 10_000
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
-FINISHING = frozenset({"shift-addresses"})
+FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
 
 @dataclass(frozen=True)
@@ -128,25 +128,53 @@ class _Lowering:
     name: str
     roads: list[Road]
     attempts: int = 0
+    _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
 
     def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0, *, draft: bool = False) -> Kernel:
         """Raises what the passes raise."""
+        first, finishing = _halves(pipeline.kernel_passes())
         self.attempts += 1
         lowered_as = self.name if self.attempts == 1 else f"{self.name}.attempt{self.attempts}"
         self.observer.kernel = lowered_as
-        try:
-            passes = [one for one in pipeline.kernel_passes() if not (draft and one.name in FINISHING)]
-            lowered = pipeline.run(passes, tiled.func, self.chip, self.observer)
-            code = generate(lowered, self.chip, self.name)
-        except (MemoryOverflow, NotEmittable) as error:
-            self.roads.append(Road(tiled.description, error.problems[0].message))
-            raise
-        statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
         choice = Choice(lowered_as, tiled.description, ranked_cycles)
-        return Kernel(self.name, code, tiled.description, tuple(self.roads), statistics, (choice,))
+        with self._road(tiled.description):
+            subject = pipeline.run(first, tiled.func, self.chip, self.observer)
+            kept = [one for one in finishing if not (draft and one.name in FINISHING)]
+            kernel = self._generated(subject, kept, choice)
+        if draft:
+            self._drafts[lowered_as] = subject
+        return kernel
+
+    def finished(self, draft: Kernel) -> Kernel:
+        """A draft that went through all passes."""
+        (choice,) = draft.choices
+        self.observer.kernel = choice.lowered_as
+        with self._road(choice.tile):
+            return self._generated(self._drafts[choice.lowered_as], _halves(pipeline.kernel_passes())[1], choice)
+
+    def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice) -> Kernel:
+        lowered = pipeline.run(passes, subject, self.chip, self.observer)
+        code = generate(lowered, self.chip, self.name)
+        statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
+        return Kernel(self.name, code, choice.tile, tuple(self.roads), statistics, (choice,))
+
+    @contextmanager
+    def _road(self, tile: str) -> Iterator[None]:
+        """What ends within becomes a road that was tried."""
+        try:
+            yield
+        except (MemoryOverflow, NotEmittable) as error:
+            self.roads.append(Road(tile, error.problems[0].message))
+            raise
 
     def unscheduled(self, where: str, error: ScheduleError) -> None:
         self.roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
+
+
+def _halves(passes: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The passes before the first that drafts leave out, and those from there on."""
+    at = next((index for index, one in enumerate(passes) if one.name in FINISHING), len(passes))
+    return passes[:at], passes[at:]
 
 
 # ---- the tiles of a space ----------------------------------------------------------------------------------------
@@ -167,7 +195,7 @@ def _by_space(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
     found, left = _first(space, left, where, lowering)
     if found is None or not learned:
         return found
-    return _best(found, list(_rivals(space, found, left, lowering)), space, lowering)
+    return _best([found, *_rivals(space, found, left, lowering)], lowering)
 
 
 def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) -> tuple[Kernel | None, list[Ranked]]:
@@ -183,6 +211,9 @@ def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) ->
         except NotEmittable:
             refused += 1
             scarce = list(taken)
+        except NoFeasibleTile as error:
+            lowering.roads.append(Road(where, error.problems[0].message))
+            return None, []
         except ScheduleError as error:
             lowering.unscheduled(where, error)
             return None, []
@@ -194,7 +225,7 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[tuple[Ranked, Kernel]]:
+def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
     """Tiles that ranking thinks nearly as good, as drafts, where it is worth the time to look which is better."""
     best = found.choices[0].ranked_cycles
     if best < WORTH_CYCLES:
@@ -206,15 +237,15 @@ def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering
         if one.work in seen:
             continue
         seen.add(one.work)
-        with suppress(MemoryOverflow, NotEmittable, ScheduleError):
-            yield one, lowering.kernel(space.apply(one.tile), one.cycles, draft=True)
+        with suppress(MemoryOverflow, NoFeasibleTile, NotEmittable, ScheduleError):
+            yield lowering.kernel(space.apply(one.tile), one.cycles, draft=True)
 
 
-def _best(found: Kernel, rivals: list[tuple[Ranked, Kernel]], space: Space, lowering: _Lowering) -> Kernel:
-    """The one that the cycle model thinks fastest; all that were lowered are its choices."""
-    if not rivals:
+def _best(kernels: list[Kernel], lowering: _Lowering) -> Kernel:
+    """The one that the cycle model thinks fastest; all that were lowered are its choices. The first is no draft."""
+    found = kernels[0]
+    if len(kernels) == 1:
         return found
-    kernels = [found, *(kernel for _, kernel in rivals)]
     try:
         cycles = [predict(kernel.code, lowering.chip).cycles for kernel in kernels]
     except Unpredictable:
@@ -222,8 +253,7 @@ def _best(found: Kernel, rivals: list[tuple[Ranked, Kernel]], space: Space, lowe
     order = sorted(range(len(kernels)), key=lambda index: cycles[index])
     choices = tuple(replace(kernels[index].choices[0], modelled_cycles=cycles[index]) for index in order)
     if order[0]:
-        winner = rivals[order[0] - 1][0]
-        found = lowering.kernel(space.apply(winner.tile), winner.cycles)
+        found = lowering.finished(kernels[order[0]])
     return replace(found, choices=choices)
 
 

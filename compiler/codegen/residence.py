@@ -2,8 +2,8 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. Scratch lies where its kernel says. A place is given anew one kernel later than it could be: what writes it then
-need not wait for the cores that still read it.
+DDR. Scratch lies where its kernel says. A place is given anew some kernels later than it could be: what writes it then
+need not wait for cores that may still read it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from compiler.target import Chip
 
 ROLES = ("input", "output", "inout", "constant", "intermediate")
 _LEAST_ALIGNMENT = 64
+REST = 3  # kernels for which a place is left alone: mostly, all cores have waited for each other by then
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _kept(
     buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], capacity: int, alignment: int
 ) -> tuple[dict[str, int], int]:
     """Scratch that has to lie in LLB: apart from that of the kernel before it, where both fit."""
-    for later in (1, 0):
+    for later in (REST, 1, 0):
         found, size = _packed(buffers, lives, alignment, later=later)
         if size <= capacity:
             return found, size
@@ -150,7 +151,7 @@ def _packed(
     lives: Mapping[str, Lifetime],
     alignment: int,
     capacity: int | None = None,
-    later: int = 1,
+    later: int = REST,
 ) -> tuple[dict[str, int], int]:
     """Offsets for the buffers that fit, in the order in which they come to life, and the bytes that all take.
 
