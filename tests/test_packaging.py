@@ -52,6 +52,6 @@ def test_wheel_holds_every_module_and_chip_and_nothing_else(tmp_path: Path) -> N
     (wheel,) = tmp_path.glob("tilewright-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    kept = {".py", ".toml", ".typed", ".css", ".js"}
+    kept = {".py", ".toml", ".typed", ".json", ".css", ".js"}
     files = (path for folder in ("compiler", "passes") for path in (ROOT / folder).rglob("*") if path.suffix in kept)
     assert held == {path.relative_to(ROOT).as_posix() for path in files}
