@@ -355,11 +355,18 @@ FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 su
 
 
 def place_slaves(
-    sch: Any, taken: Any, slaves: Sequence[Any], placed: Placed, chip: Chip, columns: int | None = None
+    sch: Any,
+    taken: Any,
+    slaves: Sequence[Any],
+    placed: Placed,
+    chip: Chip,
+    columns: int | None = None,
+    through_ub: bool = False,
 ) -> None:
     """Move the stages behind the product to the tile: in UB, with their other inputs brought there.
 
-    With ``columns``, so many columns of the tile go through UB at a time: L0C may hold more than UB does.
+    With ``columns``, so many columns of the tile go through UB at a time: L0C may hold more than UB does. A result that
+    nothing follows goes there only where it has to, or ``through_ub`` says so: it leaves L0C sooner.
     """
     parameters = list(sch.mod["main"].params)
     trip = placed.trips[-1] if placed.trips else placed.core
@@ -387,7 +394,7 @@ def place_slaves(
         leaves = _is_one_of(sch.get(block).writes[0].source, parameters)
         if not leaves:
             sch.set_scope(block, 0, UB)
-        elif block is not taken or not path(chip, "l0c", "ddr"):
+        elif block is not taken or through_ub or not path(chip, "l0c", "ddr"):
             stored = sch.cache_write(block, 0, UB)
             sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)
     for block in slaves:

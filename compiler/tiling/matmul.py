@@ -56,6 +56,11 @@ class Problem:
     def k0(self) -> int:
         return DTYPES[self.dtype].fractal_k
 
+    @property
+    def ub_bytes(self) -> int:
+        """Of UB per element of what goes through it."""
+        return self.slave_bytes or self.result_bytes
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -86,7 +91,7 @@ class Tile:
             "l0a": m16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0b": n16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0c": m16 * n16 * 4,
-            "ub": self.m * ceil_to(self.columns, k0) * problem.slave_bytes,
+            "ub": self.m * ceil_to(self.columns, k0) * problem.ub_bytes,
         }
 
     def l1_bytes(self, problem: Problem) -> tuple[int, int]:
@@ -218,7 +223,8 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
                     "",
                     replace(grid, groups=groups),
                 )
-                tile = replace(tile, columns=_columns(tile, problem, chip, slots))
+                if problem.slave_bytes:
+                    tile = replace(tile, columns=_columns(tile, problem, chip, slots))
                 held = [replace(tile, held=name) for name in _held(tile, problem)]
                 those = [tile for tile in held if _fits(tile, problem, chip, slots)]
                 yield from those
@@ -259,9 +265,7 @@ def _step(problem: Problem, chip: Chip, slots: int, m: int, n: int) -> int:
 
 def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
     """Columns of which UB holds ``slots`` groups: an even part of the tile, in whole lines of DDR where it can be."""
-    if not problem.slave_bytes:
-        return 0
-    room = chip.memory.ub_bytes // slots // (tile.m * problem.slave_bytes)
+    room = chip.memory.ub_bytes // slots // (tile.m * problem.ub_bytes)
     most = min(room, max(COLUMNS, ceil_div(tile.n, 2)))
     if tile.n <= most or not problem.has_columns:
         return tile.n
@@ -271,12 +275,14 @@ def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
 
 
 def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
-    """The tile with chunks of one step and of several."""
+    """The tile with chunks of one step and of several, and results on all ways."""
     all_steps = ceil_div(problem.k, tile.step)
     for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
         fine = replace(tile, steps=steps)
-        if _fits(fine, problem, chip, slots):
-            yield fine
+        ways = [fine]
+        if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
+            ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
+        yield from (way for way in dict.fromkeys(ways) if _fits(way, problem, chip, slots))
 
 
 def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
@@ -487,7 +493,7 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
             at_chunk = placed.trips[holding - 1] if holding else placed.core
         cube.bring_operand(sch, master.block, index, scope, at_chunk, placed.step, transposed=transposed)
     columns = tile.columns if problem.has_columns and 0 < tile.columns < tile.n else None
-    cube.place_slaves(sch, taken, slaves, placed, chip, columns)
+    cube.place_slaves(sch, taken, slaves, placed, chip, columns, through_ub=tile.columns > 0)
     cube.start_sum(sch, master.block, placed)
 
 
