@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from tvm import tirx
+
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
@@ -114,12 +116,26 @@ def name_of(func: Any) -> str:
 def space(func: Any, chip: Chip) -> AttentionSpace:
     if len(cube.masters(cube.new_schedule(func))) != 2 or not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
-    prepared = prepare(func)
+    prepared = prepare(_scaled_at_once(func))
     sch = cube.new_schedule(prepared.func)
     problem = problem_of(sch, cube.masters(sch), prepared.vanishing)
     if not candidates(problem, chip):
         raise NoFeasibleTile(name_of(func), f"the scores of one query with {problem.keys} keys")
     return AttentionSpace(prepared, problem, chip)
+
+
+def _scaled_at_once(func: Any) -> Any:
+    """The attention whose scores are rounded and scaled in one stage, as the fixpipe does both."""
+    sch = cube.new_schedule(func)
+    scores = cube.masters(sch)[0].block
+    rounded = sch.get_consumers(scores)
+    if not cube.takes_itself_out(sch, scores) or len(sch.get_consumers(rounded[0])) != 1:
+        return func
+    value = sch.get(sch.get_consumers(rounded[0])[0]).body.value
+    if not isinstance(value, tirx.Mul) or not isinstance(value.b, tirx.FloatImm):
+        return func
+    sch.compute_inline(rounded[0])
+    return sch.mod["main"]
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:

@@ -339,9 +339,11 @@ def _in_order(sch: Any, wanted: set[Any]) -> list[Any]:
 
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
-    """Whether a stage only rounds the elements of the result, each in its place."""
+    """Whether a stage only scales and rounds the elements of the result, each in its place."""
     value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
     value = value.value if isinstance(value, tirx.Cast) else value
+    if isinstance(value, tirx.Mul) and isinstance(value.b, tirx.FloatImm):
+        value = value.a.value if isinstance(value.a, tirx.Cast) else value.a
     if not isinstance(value, ir.TensorLoad) or block.init is not None:
         return False
     rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]

@@ -126,6 +126,21 @@ def test_results_leave_l0c_rounded_and_activated() -> None:
     assert emitted(nest([20, 30], near, activated, "result")).startswith("fix.ub.nd.fp16.fp32.relu ")
 
 
+def test_results_leave_l0c_scaled() -> None:
+    c, near = buffer("local.l0c", "float32", 20, 30), buffer("local.ub", "float16", 20, 32)
+    half = tirx.FloatImm("float16", 0.5)
+    scaled = nest([20, 30], near, lambda i, j: ((i, j), tirx.Cast("float16", load(c, i, j)) * half), "result")
+    assert emitted(scaled) == "fixscale.ub.nd.fp16.fp32.none ub[0, 0], l0c[0, 0], 20, 30, 32, 32, 0.5"
+
+
+def test_columns_leave_l0c_from_the_start_of_a_block() -> None:
+    c, near = buffer("local.l0c", "float32", 20, 64), buffer("local.ub", "float16", 20, 32)
+    later = nest([20, 32], near, lambda i, j: ((i, j), tirx.Cast("float16", load(c, i, j + 32))), "result")
+    assert emitted(later) == "fix.ub.nd.fp16.fp32.none ub[0, 0], l0c+4096, 20, 32, 32, 32"
+    inside = nest([20, 32], near, lambda i, j: ((i, j), tirx.Cast("float16", load(c, i, j + 8))), "result")
+    assert any("block" in reason for reason in reasons(inside))
+
+
 def test_a_chip_without_the_path_keeps_results_in_ub() -> None:
     c, far = buffer("local.l0c", "float32", 20, 30), buffer("global", "float32", 20, 30, name="far")
     statement = nest([20, 30], far, lambda i, j: ((i, j), load(c, i, j)), "result")

@@ -28,11 +28,14 @@ ROUNDED = {"fp32": ("fp32", "fp16", "bf16"), "int32": ("int32",)}
 
 @recogniser
 def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``near[m, n] = cast(max(c[m, n], 0))``, each part but the load left out where it is not wanted."""
+    """``near[m, n] = cast(max(c[m, n], 0))`` or ``cast(c[m, n] * scale)``, each part but the load left out where it is
+    not wanted. A scaled value is rounded once, where the nest may round it before, too.
+    """
     found = _taken(nest.value)
     if found is None:
         return
-    source, activation = found
+    source, activation, scale = found
+    name, factor = ("fix", []) if scale is None else ("fixscale", [scale])
     target = nest.target
     if target.dtype not in ROUNDED[source.dtype]:
         yield Rejection("fix", f"the fixpipe does not make {target.dtype} of {source.dtype}")
@@ -49,8 +52,8 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
     mods = (target.memory, "nd", target.dtype, source.dtype, activation)
     sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
-    values = (0, 0, *sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1]))
-    price = instruction_cycles("fix", mods, values, chip)
+    values = (0, 0, *sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1]), *(0 for _ in factor))
+    price = instruction_cycles(name, mods, values, chip)
     if isinstance(price, str):
         yield Rejection("fix", price)
         return
@@ -66,21 +69,31 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
             n,
             pitch,
             max(stride, 1),
+            *factor,
         ]
-        return guarded(nest.loops, instruction("fix", mods, slots))
+        return guarded(nest.loops, instruction(name, mods, slots))
 
-    yield Candidate("fix." + ".".join(mods), price, 1, build, kind="cube")
+    yield Candidate(f"{name}." + ".".join(mods), price, 1, build, kind="cube")
 
 
-def _taken(value: Term) -> tuple[Access, str] | None:
-    """The place in L0C and the activation."""
-    value = value.args[0] if value.op == "cast" else value
-    activation = "none"
+def _taken(value: Term) -> tuple[Access, str, float | None] | None:
+    """The place in L0C, the activation, and the scale if there is one."""
+    value = _uncast(value)
+    activation, scale = "none", None
     if value.op == "max":
         for this, other in (value.args, value.args[::-1]):
             if this.op == "const" and this.value == 0:
                 value, activation = other, "relu"
                 break
-    if value.op != "load" or value.value.memory != "l0c":
+    elif value.op == "mul":
+        for this, other in (value.args, value.args[::-1]):
+            if this.op == "const":
+                value, scale = _uncast(other), float(this.value)
+                break
+    if value.op != "load" or value.value.memory != "l0c" or (scale is not None and value.value.dtype != "fp32"):
         return None
-    return value.value, activation
+    return value.value, activation, scale
+
+
+def _uncast(value: Term) -> Term:
+    return value.args[0] if value.op == "cast" else value
