@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -148,20 +149,8 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     rows = loops[1]
     one_by_one = None if axes.width else rows
-    if axes.width and (rows is None or strides[1] == axes.width):
-        strides, sizes = [strides[0], 0, 1], [extent(loops[0]), 1, _run(source, loops[0], rows, axes.width)]
-        most = [bound(loops[0]), 1, ceil_to(bound(rows) * axes.width, DTYPES[source.dtype].fractal_k)]
-    else:
-        sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
-        most = [bound(loop) for loop in loops]
-        if axes.width:
-            strides[2], sizes[2], most[2] = 1, axes.width, axes.width
-    price = instruction_cycles("ldc1", mods, (0, 0, *strides, *most, stride), chip)
-    if isinstance(price, str):
-        yield Rejection("ldc1", price)
-        return
 
-    def build() -> Any:
+    def build(strides: list[Any], sizes: list[Any]) -> Any:
         first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
         offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
@@ -171,21 +160,38 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         kept = [loop for loop in nest.loops if loop is not one_by_one]
         return guarded(kept, load if one_by_one is None else around([one_by_one], load))
 
-    yield Candidate("ldc1." + ".".join(mods), price, 1, build, kind="copy")
+    shapes: list[tuple[list[Any], list[Any], list[int]]] = []  # strides, sizes, and their bounds
+    if axes.width and (rows is None or strides[1] == axes.width):
+        for size, most in _runs(source, loops[0], rows, axes.width):
+            shapes.append(([strides[0], 0, 1], [extent(loops[0]), 1, size], [bound(loops[0]), 1, most]))
+    else:
+        sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
+        most_of_all = [bound(loop) for loop in loops]
+        if axes.width:
+            strides[2], sizes[2], most_of_all[2] = 1, axes.width, axes.width
+        shapes.append((strides, sizes, most_of_all))
+    for apart, sizes, most_of_all in shapes:
+        price = instruction_cycles("ldc1", mods, (0, 0, *apart, *most_of_all, stride), chip)
+        if isinstance(price, str):
+            yield Rejection("ldc1", price)
+        else:
+            name = "ldc1." + ".".join(mods)
+            yield Candidate(name, price, 1, partial(build, apart, sizes), kind="copy")
 
 
-def _run(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Any:
-    """Elements of whole rows, and those behind them that fill the last block of 32 bytes, as far as there are any.
+def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[tuple[Any, int]]:
+    """Elements of whole rows, and at most how many: with those behind that fill a block of 32 bytes, or alone.
 
-    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well.
+    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But short
+    runs that are longer than they lie apart move lines of DDR twice.
     """
-    wanted = product_of([extent(rows), width])
-    if width % DTYPES[source.dtype].fractal_k == 0:
-        return wanted
-    apart = 0 if channels is None else source.coefficient(channels) or 0
-    first = source.surroundings.simplify(number(source.base))
-    left = prod(source.shape) - first - (extent(channels) - 1) * apart
-    return tirx.min(number(rounded_up(wanted, DTYPES[source.dtype].fractal_k)), left)
+    wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
+    if width % k0:
+        apart = 0 if channels is None else source.coefficient(channels) or 0
+        first = source.surroundings.simplify(number(source.base))
+        left = prod(source.shape) - first - (extent(channels) - 1) * apart
+        yield tirx.min(number(rounded_up(wanted, k0)), left), ceil_to(bound(rows) * width, k0)
+    yield wanted, bound(rows) * width
 
 
 def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
