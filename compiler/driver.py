@@ -13,7 +13,7 @@ from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
 from compiler.codegen.kernel import CONSTANTS
-from compiler.codegen.link import link
+from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, link
 from compiler.codegen.residence import GraphBuffer, PlacedKernel
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
@@ -389,8 +389,8 @@ def _program(
         chip,
         declared,
         name="model",
-        overlap="overlap" not in observer.without,
-        llb="llb-placement" not in observer.without,
+        overlap=OVERLAP not in observer.without,
+        llb=LLB_PLACEMENT not in observer.without,
     )
     return ProgramSegment(linked.program, linked.listing)
 

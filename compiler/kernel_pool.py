@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.codegen.link import LLB_PLACEMENT, OVERLAP
 from compiler.codegen.storage import from_tables, to_tables
 from compiler.errors import Problem, TilewrightError
 from compiler.kernel_cache import KernelCache, Key, key_of
@@ -41,7 +42,7 @@ def compile_jobs(
     jobs: Sequence[Job], chip: Chip, observer: Observer, cache: KernelCache | None, processes: int | None = None
 ) -> list[Result]:
     """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
-    watched = bool(observer.watchers or observer.stop_after or observer.without)
+    watched = bool(observer.watchers or observer.stop_after or observer.without - {OVERLAP, LLB_PLACEMENT})
     keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip) for job in jobs]
     found: dict[int, Result] = {}
     for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):

@@ -74,6 +74,13 @@ def test_who_watches_sees_every_kernel_and_leaves_the_cache_alone(tmp_path: Path
     assert len(list(found.entries())) == 1
 
 
+def test_what_only_the_linker_leaves_out_changes_no_kernel(tmp_path: Path) -> None:
+    found = KernelCache(tmp_path)
+    compile_jobs(jobs(2), TINY, Observer(), found, 1)
+    compile_jobs(jobs(2), TINY, Observer(without=frozenset({"overlap", "llb-placement"})), found, 1)
+    assert found.hits == 2
+
+
 def test_a_stop_ends_it_at_the_first_kernel() -> None:
     observer = Observer(stop_after="lower-blocks")
     with pytest.raises(Stopped):

@@ -18,6 +18,7 @@ SWITCHES: Mapping[str, str] = {
     "minimise-sync": "sync minimisation",
     "share-loads": "loads shared by a cluster",
     "overlap": "cross-kernel overlap",
+    "llb-placement": "what lives between kernels in LLB",
     "learned-ranking": "learned ranking",
 }
 ALL = ""

@@ -20,6 +20,8 @@ from compiler.isa.program import Program, TilingWord
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
+# What can be switched off (`Observer.without`) and changes no kernel's code.
+OVERLAP, LLB_PLACEMENT = "overlap", "llb-placement"
 _SETTING = "mte3"  # the queue that tells other cores that this one is through with a kernel
 _STEP_BYTES = 1024  # what a kernel's part of L1 starts at a multiple of
 _NUMBER = 1  # a register: between kernels none matters
