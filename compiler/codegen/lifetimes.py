@@ -10,9 +10,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from compiler.codegen.instruction_form import memory_of, physical_bytes
-from compiler.codegen.packing import Lifetime, live_peak, pack
-from compiler.isa.dtypes import SHARED_MEMORIES
+from compiler.codegen.instruction_form import Address, memory_of, physical_bytes, read_call
+from compiler.codegen.memory import free_bytes
+from compiler.codegen.packing import Lifetime, live_peak, spread
+from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
+from compiler.target import Chip
 
 # What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
 ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
@@ -25,6 +27,13 @@ class LocalBuffer:
     name: str
     memory: str
     life: Lifetime
+    queues: frozenset[Queue] = frozenset()
+
+    @property
+    def user(self) -> Queue | None:
+        """The queue that is alone with it and keeps its own order."""
+        (only,) = self.queues if len(self.queues) == 1 else (None,)
+        return only if only in INTERLOCKED else None
 
 
 class _Walk:
@@ -34,6 +43,7 @@ class _Walk:
         self.step = 0
         self.allocations: dict[Any, Any] = {}
         self.spans: dict[Any, list[int]] = {}
+        self.queues: dict[Any, set[Queue]] = {}
         self._loops_at: dict[Any, int] = {}  # how many loops are around an allocation
         self._held: list[set[Any]] = []  # per open loop, the buffers that live through it
 
@@ -55,10 +65,21 @@ class _Walk:
                 self.statement(statement.body)
             case tirx.AllocBuffer():
                 self._allocate(statement)
+            case tirx.BufferStore():
+                self._use(statement)
+                self._touch(statement.buffer, Queue.S)
+            case tirx.Evaluate():
+                self._call(statement)
             case _:
                 self._use(statement)
-                if isinstance(statement, tirx.BufferStore):
-                    self._touch(statement.buffer)
+
+    def _call(self, statement: Any) -> None:
+        call = read_call(statement)
+        if call is not None:
+            for value in call.operands:
+                if isinstance(value, Address):
+                    self._touch(value.buffer, call.queue)
+            self._use(statement)
 
     def _allocate(self, statement: Any) -> None:
         if memory_of(statement.buffer) not in SHARED_MEMORIES:
@@ -76,9 +97,11 @@ class _Walk:
     def _use(self, node: Any) -> None:
         tvm_ffi.structural_walk(node, (TensorLoad, lambda load: self._touch(load.source)))
 
-    def _touch(self, buffer: Any) -> None:
+    def _touch(self, buffer: Any, queue: Queue | None = None) -> None:
         if buffer not in self.allocations:
             return
+        if queue is not None:
+            self.queues.setdefault(buffer, set()).add(queue)
         self._extend(buffer, self.step)
         for loop in self._held[self._loops_at[buffer] :]:
             loop.add(buffer)
@@ -95,15 +118,17 @@ def local_buffers(func: Any) -> Iterator[tuple[Any, LocalBuffer]]:
     for buffer, statement in walk.allocations.items():
         first, last = walk.spans.get(buffer, (0, 0))
         size = physical_bytes(statement) if buffer in walk.spans else 0
-        yield statement, LocalBuffer(str(buffer.name), memory_of(buffer), Lifetime(size, first, last))
+        queues = frozenset(walk.queues.get(buffer, ()))
+        yield statement, LocalBuffer(str(buffer.name), memory_of(buffer), Lifetime(size, first, last), queues)
 
 
-def packed(func: Any) -> Iterator[tuple[str, list[tuple[Any, LocalBuffer]], list[int], int]]:
+def packed(func: Any, chip: Chip) -> Iterator[tuple[str, list[tuple[Any, LocalBuffer]], list[int], int]]:
     """(memory, its allocations in order, an address for each, bytes in all) for every memory on chip."""
     found = list(local_buffers(func))
     for memory in sorted({buffer.memory for _, buffer in found}):
         here = [(statement, buffer) for statement, buffer in found if buffer.memory == memory]
-        yield memory, here, *pack([buffer.life for _, buffer in here], ALIGNMENT[memory])
+        lives, users = [buffer.life for _, buffer in here], [buffer.user for _, buffer in here]
+        yield memory, here, *spread(lives, ALIGNMENT[memory], users, free_bytes(memory, chip))
 
 
 def live_bytes(func: Any) -> dict[str, int]:

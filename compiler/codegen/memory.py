@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from compiler.errors import CapacityError, Problem
 from compiler.target import Chip
 
+SPILLED_BYTES = 1024  # at the end of UB, for scalars that find no register
+
+
+def free_bytes(memory: str, chip: Chip) -> int:
+    """What of a memory may be taken beyond need."""
+    return chip.memory_bytes(memory) - (SPILLED_BYTES if memory == "ub" else 0)
+
 
 class MemoryOverflow(CapacityError):
     """Buffers that live at the same time need more of a memory than there is."""

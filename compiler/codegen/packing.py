@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 
@@ -56,12 +56,41 @@ def pack(lives: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:
     return best
 
 
-def _packed(lives: Sequence[Lifetime], alignment: int, order: Sequence[int]) -> tuple[list[int], int]:
+def spread(lives: Sequence[Lifetime], alignment: int, users: Sequence[Hashable], limit: int) -> tuple[list[int], int]:
+    """As :func:`pack`, but lives share bytes only if one and the same user is theirs, or if there is no other room.
+
+    A user that is ``None`` stands for several: whoever takes the bytes next has to wait for them.
+    """
+    for order in _ORDERS:
+        ranks = [(*order(life), which) for which, life in enumerate(lives)]
+        found = _packed(lives, alignment, [rank[-1] for rank in sorted(ranks)], users, limit)
+        if found[1] <= limit:
+            return found
+    return pack(lives, alignment)
+
+
+def _packed(
+    lives: Sequence[Lifetime],
+    alignment: int,
+    order: Sequence[int],
+    users: Sequence[Hashable] | None = None,
+    limit: int = 0,
+) -> tuple[list[int], int]:
     addresses = [0] * len(lives)
     placed: list[tuple[int, int, int]] = []  # (address, end, which)
     for which in order:
         size = _aligned(lives[which].size_bytes, alignment)
-        address = _gap(size, [(low, high) for low, high, other in placed if lives[which].meets(lives[other])])
+        address = -1
+        if users is not None:
+            alone = users[which] is None
+            others = [
+                (low, high)
+                for low, high, other in placed
+                if alone or users[other] != users[which] or lives[which].meets(lives[other])
+            ]
+            address = _gap(size, others)
+        if users is None or address + size > limit:
+            address = _gap(size, [(low, high) for low, high, other in placed if lives[which].meets(lives[other])])
         addresses[which] = address
         insort(placed, (address, address + size, which))
     return addresses, max((end for _, end, _ in placed), default=0)

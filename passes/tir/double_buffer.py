@@ -23,6 +23,7 @@ from compiler.codegen.instruction_form import (
     strides_of,
 )
 from compiler.codegen.lifetimes import ALIGNMENT, packed
+from compiler.codegen.memory import free_bytes
 from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
@@ -58,7 +59,7 @@ class DoubleBuffer(Pass):
         found = _Finder()
         found.statement(subject.body)
         blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
-        if not blocks or _overflows(subject, chip):
+        if not blocks:
             return subject
         for block in blocks:
             block.slots = 2
@@ -93,13 +94,15 @@ def _fitting(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings
             except OutOfIds:
                 pass
         several = [block for block in blocks if block.slots > 1]
+        if not several:
+            return written, Rings({}, {})
         worst = [block for block in several if any(local.memory in excess for local in block.buffers)]
         least = min(worst or several, key=lambda block: (-block.slots, block.turns))
         least.slots -= 1
 
 
 def _overflows(func: Any, chip: Chip) -> set[str]:
-    return {memory for memory, _, _, needed in packed(func) if needed > chip.memory_bytes(memory)}
+    return {memory for memory, _, _, needed in packed(func, chip) if needed > free_bytes(memory, chip)}
 
 
 # ---- what may become rings --------------------------------------------------------------------------------------

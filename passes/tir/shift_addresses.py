@@ -9,13 +9,13 @@ from tvm import tirx
 
 from compiler.codegen.banks import MEMORY, Conflicts, conflicts
 from compiler.codegen.instruction_form import ADDRESS, memory_of, physical_bytes
+from compiler.codegen.memory import free_bytes
 from compiler.codegen.shifting import Addresses, Room, shifted
 from compiler.target import Chip
 from passes.base import Pass
 
 ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
 TIMED = 400  # instructions at addresses, after which the search ends with what it has
-SPILLED_BYTES = 1024  # at the end of UB, for scalars that find no register
 
 
 class ShiftAddresses(Pass):
@@ -75,7 +75,7 @@ def _apart(start: Addresses, sizes: tuple[int, ...]) -> tuple[frozenset[int], ..
 
 def _limit(start: Addresses, sizes: tuple[int, ...], chip: Chip) -> int:
     used = max(address + size for address, size in zip(start, sizes, strict=True))
-    return max(used, chip.memory.ub_bytes - SPILLED_BYTES)
+    return max(used, free_bytes(MEMORY, chip))
 
 
 class _Moved:

@@ -82,6 +82,28 @@ def test_a_buffer_from_outside_lives_through_the_loop() -> None:
     assert found["first"] == found["second"] != found["outer"]
 
 
+def test_what_other_queues_work_on_takes_bytes_of_its_own_while_there_is_room() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((2048,), "float32"), o: T.Buffer((2048,), "float32")) -> None:
+        first = T.alloc_buffer((600,), scope="local.ub")
+        T.evaluate(T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(first[0]), 1, T.address_of(a[0]), 1, 600))
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[0]), 1, T.address_of(first[0]), 1, 600))
+        second = T.alloc_buffer((600,), scope="local.ub")
+        T.evaluate(
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(second[0]), 1, T.address_of(a[600]), 1, 600)
+        )
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[600]), 1, T.address_of(second[0]), 1, 600))
+        third = T.alloc_buffer((848,), scope="local.ub")
+        T.evaluate(
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(third[0]), 1, T.address_of(a[1200]), 1, 848)
+        )
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[1200]), 1, T.address_of(third[0]), 1, 848))
+
+    found = _addresses(func)
+    assert found["third"] == 0
+    assert {found["first"], found["second"]} == {3392, 0}
+
+
 def test_memories_are_apart_and_aligned() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(a: T.Buffer((8,), "float32")) -> None:
@@ -90,11 +112,11 @@ def test_memories_are_apart_and_aligned() -> None:
             q = T.alloc_buffer((3,), scope="local.l0c")
             r = T.alloc_buffer((3,), "float16", scope="local.l0a")
             s = T.alloc_buffer((3,), "float16", scope="local.l0a")
-            T.evaluate(
-                T.call_extern(
-                    "void", "any", T.address_of(p[0]), T.address_of(q[0]), T.address_of(r[0]), T.address_of(s[0])
-                )
-            )
+            T.evaluate(T.call_extern("void", "tw.mfill.fp32", T.address_of(p[0]), 1, 3, T.float32(0)))
+            T.evaluate(T.call_extern("void", "tw.filll0a.fp16", T.address_of(r[0]), 3, T.float32(0)))
+            T.evaluate(T.call_extern("void", "tw.filll0a.fp16", T.address_of(s[0]), 3, T.float32(0)))
+            T.evaluate(T.call_extern("void", "tw.mfill.fp32", T.address_of(q[0]), 1, 3, T.float32(0)))
+            T.evaluate(T.call_extern("void", "tw.mfill.fp32", T.address_of(p[0]), 1, 3, T.float32(0)))
 
     found = _addresses(func)
     assert {found["p"], found["q"]} == {0, 1024} and {found["r"], found["s"]} == {0, 512}

@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 
 from ci.sync_mutation import sync_instructions, without
 from compiler.codegen.instruction_form import SLOTS
+from compiler.codegen.memory import SPILLED_BYTES
 from compiler.errors import HazardError
 from compiler.isa.program import Program
 from compiler.sim.simulator import simulate
@@ -201,8 +202,8 @@ def test_slots_become_fewer_where_flags_do_not_last(name: str, ids: int) -> None
 def test_slots_become_fewer_where_room_does_not_last() -> None:
     """All buffers take 800 bytes; second slots of both 544 more, of one of them 256 or 288."""
     taken = []
-    for size in (1344, 1312, 1024):
-        chip = dataclasses.replace(TINY, memory=dataclasses.replace(TINY.memory, ub_bytes=size))
+    for size in (1344, 1312, 1024):  # beyond what is kept for scalars
+        chip = dataclasses.replace(TINY, memory=dataclasses.replace(TINY.memory, ub_bytes=size + SPILLED_BYTES))
         program, inputs, ringed = _program("doubled", chip)
         assert not simulate(program, chip, inputs, hazards=True).hazards
         taken.append(_slots(ringed))
