@@ -82,7 +82,7 @@ def _tree(tree: dict[str, Any]) -> dict[str, list[Any]]:
         "left": [index if child < 0 else child for index, child in enumerate(left)],
         "right": [index if child < 0 else child for index, child in enumerate(right)],
         "feature": [0 if child < 0 else feature for child, feature in zip(left, tree["split_indices"], strict=True)],
-        "value": [float(f"{value:.7g}") for value in tree["split_conditions"]],
+        "value": [float(f"{value:.9g}") for value in tree["split_conditions"]],
     }
 
 

@@ -159,38 +159,6 @@ def _transfer(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _step(  # type: ignore[no-untyped-def]
-    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses, class_numbers,
-    class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time, cross_first,
-    cross_count, rates, limits, clock,
-):  # fmt: skip
-    """What can happen without the scalar unit: queues go on, else a transfer starts or ends, else a flag that nobody
-    sets is taken to be set. False where nothing can."""
-    if _advance(
-        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
-        cross_first, cross_count, NONE,
-    ):  # fmt: skip
-        return True
-    at = _transfer(
-        clock[0], now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates, limits,
-        class_costs,
-    )  # fmt: skip
-    if at < NEVER:
-        clock[0] = at
-        return True
-    return _advance(
-        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
-        cross_first, cross_count, FROM_CORES,
-    ) or _advance(
-        now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-        class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, stamp, cross_time,
-        cross_first, cross_count, EVERY,
-    )  # fmt: skip
-
-
-@inlined
 def _is_idle(pushed, popped, under_way):  # type: ignore[no-untyped-def]
     for q in range(1, Q):
         if pushed[q] != popped[q] or under_way[q]:
@@ -213,17 +181,34 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
     values = np.zeros(MAX_SLOTS, np.int64)
     count = len(kind)
     pc, sp, steps = state[PC], state[DEPTH], state[STEPS]
+    waiting, forced = False, NONE
     while True:
+        # ---- where the scalar unit waits, or a turn ends, all that can happens without it
+        ends = sp > 0 and pc == loops[sp - 1, END]
+        if waiting or ends:
+            went_on = _advance(
+                now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
+                class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
+                cross_time, cross_first, cross_count, forced,
+            )  # fmt: skip
+            if waiting and not went_on:
+                at = _transfer(
+                    clock[0], now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates,
+                    limits, class_costs,
+                )  # fmt: skip
+                if at < NEVER:
+                    clock[0], waiting = at, False
+                elif forced == EVERY:
+                    return LOST
+                else:
+                    forced += 1
+                continue
+            waiting, forced = False, NONE
         # ---- the end of a turn
-        while sp > 0 and pc == loops[sp - 1, END]:
+        if ends:
             top = sp - 1
             seen = loops[top, SEEN] + 1
             loops[top, SEEN] = seen
-            _advance(
-                now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-                class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
-                cross_time, cross_first, cross_count, NONE,
-            )  # fmt: skip
             kept = seen % TURNS_KEPT
             grown[top, kept] = now
             traces_kept[top, kept] = traces[top]
@@ -268,17 +253,13 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                 pc = loops[top, FIRST]
             else:
                 sp -= 1
+            continue
         if pc >= count:
-            while not _is_idle(pushed, popped, under_way):
-                if not _step(
-                    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-                    class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
-                    cross_time, cross_first, cross_count, rates, limits,
-                    clock,
-                ):  # fmt: skip
-                    return LOST
             state[PC], state[DEPTH], state[STEPS] = pc, sp, steps
-            return DONE
+            if _is_idle(pushed, popped, under_way):
+                return DONE
+            waiting = True
+            continue
         if pc < 0:
             return LOST
         if steps >= max_steps:
@@ -307,18 +288,13 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
             argument, cycles = class_numbers[found, ARGUMENT], class_costs[found, CYCLES]
             # ---- what the scalar unit waits for
             drains = event == BARRIER_ALL or event == CORE_BARRIER or event == CLUSTER_BARRIER
-            while (
+            waiting = (
                 (q != S and pushed[q] - popped[q] >= depth)
                 or (q == S and event == WAIT and not flag_set[argument])
                 or (drains and not _is_idle(pushed, popped, under_way))
-            ):
-                if not _step(
-                    now, pushed, popped, pending, dispatched, freed, under_way, transfer, transfer_rate, transfer_uses,
-                    class_numbers, class_costs, interlocked, depth, flag_set, flag_time, flag_stamp, state[EMITTED],
-                    cross_time, cross_first, cross_count, rates, limits,
-                    clock,
-                ):  # fmt: skip
-                    break
+            )
+            if waiting:
+                continue
             steps += 1
             state[EMITTED] += 1
             pc += 1
