@@ -416,28 +416,33 @@ def ddr_bytes_per_cycle(chip: Chip) -> float:
 
 
 def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
-    """What a, b and c cost DDR for each byte of them that is wanted: bytes of the lines that their rows touch, twice as
-    many where a row that is no whole block of elements halves the rate.
+    """What each byte of a, b and c that is wanted costs DDR: the lines that rows touch, and for a and b what the core
+    waits for whose rows end in the middle of a block of elements, which halves the rate.
     """
     size, chunk = problem.itemsize, min(tile.step * tile.steps, problem.k)
-    a = (tile.m, problem.m) if problem.transposed_a else (chunk, problem.k)
-    b = (chunk, problem.k) if problem.transposed_b else (tile.n, problem.n)
+    of_k, of_m, of_n = (chunk, problem.k), (tile.m, problem.m), (tile.n, problem.n)
+    a, b = of_m if problem.transposed_a else of_k, of_k if problem.transposed_b else of_n
     c = (tile.columns or tile.n, problem.n)
     shares = {
         name: _line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
         for name, (run, pitch), of in (("a", a, size), ("b", b, size), ("c", c, problem.result_bytes))
     }
+    own = {"a": tile.m * tile.m_trips if problem.transposed_a else problem.k}
+    own["b"] = problem.k if problem.transposed_b else tile.n * tile.n_trips
     slower = 100 / chip.transfer.ragged_nz_percent - 1
     for name, (run, pitch) in (("a", a), ("b", b)):
-        shares[name] *= 1 + slower * _ragged_share(run, pitch, chip.block_bytes // size)
+        shares[name] *= _ragged(run, pitch, min(own[name], pitch), chip.block_bytes // size, slower)
     return shares
 
 
-def _ragged_share(run: int, pitch: int, block: int) -> float:
-    """The part of rows that are cut in runs which lies in runs of no whole blocks."""
+def _ragged(run: int, pitch: int, own: int, block: int, slower: float) -> float:
+    """How much longer the loads of the last core along a row take than those of a core that has ``own`` elements of it,
+    in runs of which those are slower that are no whole blocks.
+    """
     if run % block:
-        return 1.0
-    return pitch % run / pitch if pitch % block else 0.0
+        return 1 + slower
+    last = pitch - (ceil_div(pitch, own) - 1) * own
+    return max(1.0, (last + slower * (last % run)) / own) if pitch % block else 1.0
 
 
 def _line_share(run: int, pitch: int, line: int) -> float:

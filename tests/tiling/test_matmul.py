@@ -12,7 +12,7 @@ from tvm import te, tirx
 from compiler.operators.matmul import gemm, matmul, uncast_product
 from compiler.target import load_chip
 from compiler.tiling import matmul as template
-from compiler.tiling.matmul import Problem, candidates
+from compiler.tiling.matmul import Problem, candidates, work_of
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.kernels import exact, random, run
 
@@ -161,3 +161,30 @@ def test_every_candidate_fits(chip_name: str) -> None:
         assert tile.grid.count <= chip.cores
         assert all(taken <= chip.memory_bytes(name) for name, taken in tile.bytes_of(problem).items())
         assert tile.step % problem.k0 == 0
+
+
+@pytest.mark.parametrize("chip_name", ["tw1", "tw2"])
+def test_the_work_of_a_tile_is_at_least_the_least_there_is(chip_name: str) -> None:
+    """All products, and every byte of both operands and the result once."""
+    chip = load_chip(chip_name)
+    problem = Problem((), (), 512, 768, 256, "fp16", 2, result_bytes=2)
+    for tile in candidates(problem, chip):
+        work = work_of(tile, problem, chip)
+        assert work.cube_cycles * work.cores >= 512 * 768 * 256 / chip.macs_per_cycle("fp16")
+        assert work.ddr_bytes >= (512 * 256 + 256 * 768 + 512 * 768) * 2
+        assert work.first_cycles > 0
+        assert work.last_cycles >= 0
+
+
+def test_a_product_bound_by_ddr_keeps_to_few_clusters() -> None:
+    """Every cluster more reads one of the operands again."""
+    problem = Problem((), (), 256, 256, 256, "fp16", 2, result_bytes=2)
+    best = candidates(problem, load_chip("tw1"))[0]
+    assert best.grid.count <= load_chip("tw1").cores_per_cluster
+
+
+def test_ragged_rows_are_kept_out_of_most_loads() -> None:
+    """777 columns of a would be loaded at half the rate as a whole: chunks leave the odd ones to the last."""
+    problem = Problem((), (), 1000, 1024, 777, "fp16", 0, result_bytes=2)
+    best = candidates(problem, load_chip("tw2"))[0]
+    assert best.step * best.steps < 777
