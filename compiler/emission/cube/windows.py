@@ -182,16 +182,17 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[tuple[Any, int]]:
     """Elements of whole rows, and at most how many: with those behind that fill a block of 32 bytes, or alone.
 
-    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But short
-    runs that are longer than they lie apart move lines of DDR twice.
+    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But runs
+    that are longer than they lie apart move lines of DDR twice, and cores do not share them.
     """
     wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
-    if width % k0:
-        apart = 0 if channels is None else source.coefficient(channels) or 0
+    apart = 0 if channels is None else source.coefficient(channels) or 0
+    most = bound(rows) * width
+    if width % k0 and (not apart or ceil_to(most, k0) <= apart):
         first = source.surroundings.simplify(number(source.base))
         left = prod(source.shape) - first - (extent(channels) - 1) * apart
-        yield tirx.min(number(rounded_up(wanted, k0)), left), ceil_to(bound(rows) * width, k0)
-    yield wanted, bound(rows) * width
+        yield tirx.min(number(rounded_up(wanted, k0)), left), ceil_to(most, k0)
+    yield wanted, most
 
 
 def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
