@@ -24,7 +24,7 @@ from compiler.tir.rewriter import substitute, thread_variable, uses
 MOST_TURNS = 1 << 18  # of all cores together: more than that is not looked at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """An instruction, the loops around it (outermost first) and the conditions under which it runs."""
 
@@ -118,7 +118,7 @@ class Grid:
 
     @staticmethod
     def of(site: Site, core: Any, cores: int) -> Grid:
-        """Raises DependsOnData, also where there are too many turns to look at."""
+        """Raises DependsOnData, also where there is no turn to look at, or too many."""
         rank = len(site.loops) + 1
         variables = {core: _along(0, rank, cores)} if core is not None else {}
         runs, trips = np.ones((cores,) + (1,) * (rank - 1), bool), list[int]()
@@ -126,8 +126,8 @@ class Grid:
             extent = evaluate(site.full(loop.extent), variables)
             step = 1 if loop.step is None else int(loop.step)
             trips.append(max(0, -(-int(extent.max()) // step)))
-            if cores * int(np.prod(trips)) > MOST_TURNS:
-                raise DependsOnData("too many turns")
+            if not 0 < cores * int(np.prod(trips)) <= MOST_TURNS:
+                raise DependsOnData("no turn, or too many")
             steps = _along(axis, rank, trips[-1]) * step
             runs = runs & (steps < extent)
             variables[loop.loop_var] = evaluate(site.full(loop.min), variables) + steps

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sharing:
-    """A load that groups of cores have in common."""
+    """A load that groups of cores have in common.
+
+    In each of ``period`` turns another part of a group brings the piece, so that DDR does not rest while other cores
+    load from LLB. A part's cores have a share of the piece each.
+    """
 
     load: FarLoad
     layout: Layout
     groups: tuple[Group, ...]
     slots: int
+    period: int = 1
 
     @property
     def pieces(self) -> int:
@@ -88,17 +93,24 @@ class Sharing:
         return self.slots < self.pieces
 
     @property
+    def periods(self) -> list[int]:
+        """All that are possible: every part of every group has as many cores."""
+        common = gcd(*(group.count for group in self.groups))
+        return [period for period in range(1, common + 1) if common % period == 0]
+
+    @property
     def flags(self) -> int:
         """Flags between two cores: a share is there, and where slots are reused, a piece is loaded."""
         return 2 if self.reuses else 1
 
-    def within(self, room_bytes: int, least_slots: int, most_slots: int) -> Sharing | None:
+    def within(self, room_bytes: int, most_slots: int) -> Sharing | None:
         """The same in some bytes of LLB: all pieces, or in slots that are reused; None where there is no room."""
         if self.size_bytes <= room_bytes:
             return self
         load = self.load.in_all_turns()
-        slots = min(most_slots, room_bytes // self.slot_bytes)
-        if slots < least_slots or not load.grid.runs.all():
+        slots = min(most_slots, room_bytes // self.slot_bytes // self.period) * self.period
+        # One is loaded, one has arrived, others are on their way.
+        if slots < 4 * self.period or not load.grid.runs.all():
             return None
         return replace(self, load=load, slots=slots)
 

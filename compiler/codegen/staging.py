@@ -13,7 +13,6 @@ from compiler.codegen.instruction_form import Address
 from compiler.codegen.sharing import Sharing
 from compiler.emission.calls import address, instruction, sequence, temporary
 from compiler.isa.dtypes import Queue
-from compiler.target import Chip
 from compiler.tir.evaluate import expression_of
 from compiler.tir.rewriter import substitute
 
@@ -25,13 +24,12 @@ QUEUE = Queue.MTE2.name.lower()
 class Staging:
     """One load that is shared: what stands before all loops, and what stands in the place of the load.
 
-    Pieces are brought ``ahead`` turns before they are loaded; flag ``flag`` between two cores says that one of them
+    Pieces are brought ``ahead`` periods before they are loaded; flag ``flag`` between two cores says that one of them
     has brought its share of the next piece, the one after that it has loaded a piece whose slot is needed again.
     """
 
     sharing: Sharing
     core: Any
-    chip: Chip
     flag: int
     ahead: int
     buffer: Any = field(init=False)
@@ -53,11 +51,15 @@ class Staging:
         self._step = self._by_core("step", [group.step for group in own])
         self._count = self._by_core("count", [group.count for group in own])
         self._region = self._by_core("region", [group.region for group in own])
-        self._rank = self._by_core("rank", [(core - group.first) // group.step for core, group in enumerate(own)])
+        ranks = [(core - group.first) // group.step for core, group in enumerate(own)]
+        parts = [group.count // self.sharing.period for group in own]
+        self._sharers = self._by_core("sharers", parts)
+        self._rank = self._by_core("rank", [rank % part for rank, part in zip(ranks, parts, strict=True)])
+        self._place = self._by_core("place", [rank // part for rank, part in zip(ranks, parts, strict=True)])
 
     def _by_core(self, name: str, values: list[int]) -> Any:
         """What is a number for each core; one that no formula gives is worked out once."""
-        expression = expression_of(values, self.core, self.chip.cores_per_cluster)
+        expression = expression_of(values, self.core)
         if not isinstance(expression, tirx.Select):
             return expression
         variable = tirx.Var(f"{self.buffer.name}_{name}", "int32")
@@ -73,38 +75,56 @@ class Staging:
     @property
     def before(self) -> list[Any]:
         """The buffer, and the first pieces."""
-        first = [self._stage(tirx.IntImm("int32", turn)) for turn in range(min(self.ahead, self.sharing.pieces))]
+        period, pieces = self.sharing.period, self.sharing.pieces
+        first = list[Any]()
+        for begin in range(0, min(self.ahead * period, pieces), period):
+            turn = self._place + begin
+            first.append(self._where(turn < pieces, self._stage(turn)))
         return [tirx.AllocBuffer(self.buffer), *self._bound, *first]
 
     @property
     def instead(self) -> Any:
         """The load from LLB, behind the staging of a later piece and the wait for this one."""
         turn = self._turn()
-        pieces, slots = self.sharing.pieces, self.sharing.slots
+        pieces, slots, period = self.sharing.pieces, self.sharing.slots, self.sharing.period
         arrival: list[Any] = []
-        if pieces > self.ahead:
-            later = turn + self.ahead
+        if pieces > self.ahead * period:
+            later = turn + self.ahead * period
             staged = self._stage(later)
             if self.sharing.reuses:
                 free = self._where(later >= slots, self._with_all("cross_wait", self.flag + 1))
                 staged = sequence([free, staged])
-            arrival.append(self._where(later < pieces, staged))
-        arrival.append(self._with_all("cross_wait", self.flag))
-        first, waits = self._loads_first(), sequence(arrival)
-        statements = [waits if first is None else self._where(first, waits), self._load(turn)]
+            arrival.append(self._where(tirx.And(turn % period == self._place, later < pieces), staged))
+        arrival.append(self._with_bringers("cross_wait", self.flag, turn))
+        statements = [self._where_it_is_first(sequence(arrival)), self._load(turn)]
         if self.sharing.reuses:
-            statements.append(self._where(turn + slots < pieces, self._with_all("cross_set", self.flag + 1)))
+            leaves = self._with_bringers("cross_set", self.flag + 1, turn)
+            statements.append(self._where(turn + slots < pieces, leaves))
         return sequence(statements)
 
     def _where(self, condition: Any, statement: Any) -> Any:
-        return tirx.IfThenElse(self._simple(condition), statement, None)
+        condition = self._simple(condition)
+        return (
+            statement
+            if isinstance(condition, tirx.IntImm) and condition.value
+            else tirx.IfThenElse(condition, statement, None)
+        )
 
     def _with_all(self, mnemonic: str, flag: int) -> Any:
         """A flag to or from every core of the group, itself included."""
+        return self._with(mnemonic, flag, tirx.IntImm("int32", 0), self._count)
+
+    def _with_bringers(self, mnemonic: str, flag: int, turn: Any) -> Any:
+        """A flag to or from the cores of the group that bring the piece of a turn."""
+        return self._with(mnemonic, flag, turn % self.sharing.period * self._sharers, self._sharers)
+
+    def _with(self, mnemonic: str, flag: int, rank: Any, count: Any) -> Any:
+        """A flag to or from so many cores of the group, from a rank on."""
         other = tirx.Var("other", "int32")
-        core = self._simple(self._first + other * self._step)
-        call = instruction(mnemonic, (QUEUE,), (core, flag))
-        return tirx.For(other, tirx.IntImm("int32", 0), self._count, tirx.ForKind.SERIAL, call)
+        if isinstance(count, tirx.IntImm) and count.value == 1:
+            return instruction(mnemonic, (QUEUE,), (self._simple(self._first + rank * self._step), flag))
+        call = instruction(mnemonic, (QUEUE,), (self._simple(self._first + (rank + other) * self._step), flag))
+        return tirx.For(other, tirx.IntImm("int32", 0), count, tirx.ForKind.SERIAL, call)
 
     def _stage(self, turn: Any) -> Any:
         """This core's share of a piece, and the word of it to all cores of the group."""
@@ -120,7 +140,9 @@ class Staging:
         offset = low * (axes[split].far_stride * load.itemsize)
         if load.address.byte_offset is not None:
             offset = offset + substitute_in(load.site.full(load.address.byte_offset), values)
-        source = tirx.call_extern("handle", "tw.at", source, self._simple(offset))
+        offset = self._simple(offset)
+        if not isinstance(offset, tirx.IntImm) or offset.value:
+            source = tirx.call_extern("handle", "tw.at", source, offset)
         target = address(self.buffer, [self._simple(self._piece(turn) + low * axes[split].stride)])
         near, far = [axis.stride for axis in axes], [axis.far_stride for axis in axes]
         slots = [target, *near, source, *far, *map(self._simple, shape)]
@@ -133,8 +155,8 @@ class Staging:
     def _share(self, extent: Any, unit: int) -> tuple[Any, Any]:
         """(first, how many) elements of an axis that this core brings."""
         units = extent if unit == 1 else (extent + (unit - 1)) // unit
-        low = self._rank * units // self._count * unit
-        high = (self._rank + 1) * units // self._count * unit
+        low = self._rank * units // self._sharers * unit
+        high = (self._rank + 1) * units // self._sharers * unit
         return low, (high if unit == 1 else tirx.min(high, extent)) - low
 
     def _may_be_empty(self) -> bool:
@@ -142,7 +164,7 @@ class Staging:
         load, layout = self.sharing.load, self.sharing.layout
         extent = layout.axes[layout.split].extent
         fewest = int(load.grid.values(extent)[load.grid.runs].min())
-        return -(-fewest // layout.unit) < max(group.count for group in self.sharing.groups)
+        return -(-fewest // layout.unit) < max(group.count for group in self.sharing.groups) // self.sharing.period
 
     def _where_it_runs(self, statement: Any, values: dict[Any, Any]) -> Any:
         """Under the conditions of the load, where these do not always hold."""
@@ -202,15 +224,14 @@ class Staging:
             values[loop.loop_var] = loop.min + steps * step
         return values
 
-    def _loads_first(self) -> Any | None:
-        """The condition under which a piece is loaded for the first time; None where it always is."""
+    def _where_it_is_first(self, statement: Any) -> Any:
+        """Where a piece is loaded for the first time."""
         load = self.sharing.load
-        condition = None
-        for loop, trips, follows in zip(load.site.loops, load.grid.trips, load.followed, strict=True):
-            if not follows and trips > 1:
-                begins = loop.loop_var <= loop.min
-                condition = begins if condition is None else tirx.And(condition, begins)
-        return condition
+        for axis, (loop, follows) in enumerate(zip(load.site.loops, load.followed, strict=True), 1):
+            runs_again = load.grid.runs.take(range(1, load.grid.runs.shape[axis]), axis).any()
+            if not follows and runs_again:
+                statement = tirx.IfThenElse(tirx.EQ(loop.loop_var, loop.min), statement, None)
+        return statement
 
     def _piece(self, turn: Any) -> Any:
         """Where a piece begins in the buffer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -64,18 +65,18 @@ def _either(condition: Any, then: Any, otherwise: Any, variables: Mapping[Any, V
     return np.where(evaluate(condition, variables), *sides)
 
 
-def expression_of(values: list[int], variable: Any, period: int) -> Any:
+def expression_of(values: list[int], variable: Any) -> Any:
     """An expression of a variable from zero on that has these values, one after the other.
 
-    A sum over the variable, its quotient by some number and its quotient by ``period`` where there is one; else the
-    values that differ are told apart one by one.
+    A sum over the variable and its quotients by two numbers where there is one; else the values that differ are told
+    apart one by one.
     """
     wanted, places = np.array(values), np.arange(len(values))
-    for divisor in range(1, len(values) + 1):
-        basis = np.stack([np.ones_like(places), places, places // divisor, places // period], axis=1)
+    for divisors in combinations(range(2, len(values) + 2), 2):
+        basis = np.stack([np.ones_like(places), places, *(places // divisor for divisor in divisors)], axis=1)
         found = np.rint(np.linalg.lstsq(basis.astype(float), wanted.astype(float), rcond=None)[0]).astype(int)
         if (basis @ found == wanted).all():
-            return _sum(found.tolist(), variable, divisor, period)
+            return _sum(found.tolist(), variable, divisors)
     result = tirx.IntImm("int32", values[-1])
     for place in reversed(range(len(values) - 1)):
         if values[place] != values[place + 1]:
@@ -83,10 +84,10 @@ def expression_of(values: list[int], variable: Any, period: int) -> Any:
     return result
 
 
-def _sum(factors: list[int], variable: Any, divisor: int, period: int) -> Any:
+def _sum(factors: list[int], variable: Any, divisors: tuple[int, int]) -> Any:
     constant, *times = factors
     total = tirx.IntImm("int32", constant)
-    for factor, term in zip(times, (variable, variable // divisor, variable // period), strict=True):
+    for factor, term in zip(times, (variable, *(variable // divisor for divisor in divisors)), strict=True):
         if factor:
             total = total + term * factor
     return total

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,8 @@ from compiler.target import Chip
 from compiler.tir.rewriter import sequence, thread_variable
 from passes.base import Pass
 
+FLAG_CYCLES = 3  # of the scalar unit for a flag between cores, in a loop over cores
+
 
 @dataclass(frozen=True)
 class ShareLoads(Pass):
@@ -28,25 +31,28 @@ class ShareLoads(Pass):
         for k in range(8):
             tw.ldnz.ddr.fp16(b_l1[0], b[k * 64, 0], 64, 512, 512, 64)
 
-    after, with chunks brought ``ahead`` turns before they are loaded::
+    after, with two parts of the cores (``place`` 0 and 1) that take turns in bringing chunks::
 
-        stage(0), stage(1)
+        stage(place)
         for k in range(8):
-            if k + 2 < 8:
-                stage(k + 2)           # tw.ld.ddr.llb... of 8 of the 64 rows; tw.cross_set.mte2(every core, 0)
-            tw.cross_wait.mte2(every core, 0)
+            if k % 2 == place and k + 2 < 8:
+                stage(k + 2)                        # tw.ld.ddr.llb of this core's share of the chunk, and
+                                                    # tw.cross_set.mte2(every core, 0)
+            tw.cross_wait.mte2(cores of part k % 2, 0)
             tw.ldnz.llb.fp16(b_l1[0], b_llb[k * 32768], 64, 512, 512, 64)
 
     Cores have consecutive numbers within a cluster; which of them load the same is worked out for every core and turn,
     so a template may map its tiles to cores as it likes: rows by ``core // 8`` share what columns need, columns by
     ``core % 4`` what rows need. A turn is one of the loops that the bytes depend on; where other loops load them again
-    they are in LLB already.
+    they are in LLB already. With several parts, some cores keep DDR busy while others load from LLB, and there are
+    fewer flags; with few turns, all bring a share of each piece, so that the first one is there soon.
 
     1. Nobody writes the bytes, and they are known from core and loops alone.
     2. All cores that load take part in a group, alone if need be, and the cores of a group run through the same turns:
        the piece of a turn is complete when each of them has said so.
-    3. A core brings the pieces in the order in which it loads them, and no more than ``ahead`` before it waits for one
-       of the others': so no flag is set more often than it can count, and nobody waits for what comes later.
+    3. A core brings the pieces in the order in which it loads them, so that nobody waits for what comes later, and as
+       far ahead as it takes them to arrive. It waits for the others' pieces on the way: no flag is set more often than
+       it can count.
     4. Where not all pieces fit in LLB, its slots are used in turn: a core that has loaded a piece tells the others, and
        who brings one waits until all have loaded the one that lies there. For that all cores run in all turns.
     5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there, and
@@ -57,24 +63,20 @@ class ShareLoads(Pass):
     name: ClassVar[str] = "share-loads"
     requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
 
-    ahead: int = 2
     always: bool = False  # whether condition 5 is left out
 
     def run(self, subject: Any, chip: Chip) -> Any:
         sites = Sites.of(subject)
         if sites.core is None or sites.cores < 2:
             return subject
-        # Condition 3: two cores may be this far apart, and the next kernel may have begun on one of them.
-        ahead = max(1, min(self.ahead, chip.cross_flag_max // 3 - 1))
         constants = _constants(subject)
-        chosen = _Choice(sites, chip, ahead, None if constants is None or not llb_pays(chip) else constants).best(
-            self.always
-        )
+        choice = _Choice(sites, chip, constants if llb_pays(chip) else None)
+        chosen = choice.best(self.always)
         if not chosen:
             return subject
         staged, flag = list[Staging](), 0
-        for each in chosen:
-            staged.append(Staging(each, sites.core, chip, flag, ahead))
+        for each, ahead in zip(chosen, choice.ahead(chosen), strict=True):
+            staged.append(Staging(each, sites.core, flag, ahead))
             flag += each.flags
         return _rewritten(subject, staged, constants or frozenset())
 
@@ -112,8 +114,8 @@ class _Choice:
     ``far``: the parameters that lie in DDR; None for all.
     """
 
-    def __init__(self, sites: Sites, chip: Chip, ahead: int, far: frozenset[Any] | None) -> None:
-        self.sites, self.chip, self.ahead, self.far = sites, chip, ahead, far
+    def __init__(self, sites: Sites, chip: Chip, far: frozenset[Any] | None) -> None:
+        self.sites, self.chip, self.far = sites, chip, far
         written = sites.written
         loads = [far_load(site, sites.core, sites.cores, written, chip) for site in sites.found]
         self.loads = [load for load in loads if load is not None]
@@ -141,8 +143,51 @@ class _Choice:
         """Condition 4: the load in what the others leave of LLB and of the flags, the last of which is the linker's."""
         room = self.chip.memory_bytes("llb") - sum(each.size_bytes for each in chosen)
         flags = max(1, self.chip.cross_flag_ids - 1) - sum(each.flags for each in chosen)
-        fitting = sharing.within(room, self.ahead + 2, self.chip.cross_flag_max)
-        return fitting if fitting is not None and fitting.flags <= flags else None
+        found = []
+        for period in sharing.periods:
+            fitting = replace(sharing, period=period).within(room, self.chip.cross_flag_max)
+            if fitting is not None and fitting.flags <= flags:
+                found.append(fitting)
+        return min(found, key=self._load_cycles, default=None)
+
+    def _load_cycles(self, sharing: Sharing) -> float:
+        """What all turns of a load take, if nothing else takes longer, and the first piece."""
+        chip, turns = self.chip, prod(sharing.load.grid.trips)
+        sharers = max(group.count for group in sharing.groups)
+        flags = 2 * sharers / sharing.period * FLAG_CYCLES
+        far = float(sharing.staged_bytes.sum()) / sharing.pieces * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
+        bring = sharing.staged_bytes.max() / sharing.pieces / chip.path["ddr_llb"].bytes_per_cycle
+        near = max(
+            sharing.loaded_bytes.max() / turns / self._rate("llb", sharing.load),
+            self._llb_bytes([sharing]).max() / turns * 1000 / chip.bandwidth.llb_bytes_per_kilocycle,
+        )
+        if sharing.period == 1:  # all bring, then all load
+            turn = max(far, bring) + near + flags
+        else:
+            turn = max(far, bring + near + flags)
+        # While it brings a share, a core loads nothing: more than a turn of that is felt.
+        late = max(0.0, bring * sharing.period - turn)
+        return turn * turns + late * turns / sharing.period + far * sharing.period
+
+    def ahead(self, chosen: list[Sharing]) -> list[int]:
+        """Condition 3: how many periods before it is loaded each piece is brought.
+
+        Of two cores, one may be this many periods ahead of what the other waits for, and be told of as many by a kernel
+        that has begun on it already.
+        """
+        cycles, most, found = self._cycles(chosen), (self.chip.cross_flag_max - 2) // 2, []
+        for each in chosen:
+            period = each.period
+            share = each.staged_bytes.max() / each.pieces * period / self.chip.path["ddr_llb"].bytes_per_cycle
+            turn = cycles / prod(each.load.grid.trips)
+            periods = ceil((1 + (self._arrival_cycles + share) / turn) / period)
+            found.append(min(periods, most, each.slots // period - 2 if each.reuses else periods))
+        return found
+
+    @property
+    def _arrival_cycles(self) -> int:
+        """From when a share is brought until the others know."""
+        return self.chip.path["ddr_llb"].latency_cycles + self.chip.sync.cross_flag_cycles
 
     def _possible(self) -> list[Sharing]:
         """One of each statement: one that stands in the kernel twice is left alone."""
@@ -171,21 +216,25 @@ class _Choice:
         chip = self.chip
         far = self.far_bytes - sum(each.saved_bytes for each in chosen)
         queues = self.queue_cycles + np.zeros(self.sites.cores)
-        llb = np.zeros(chip.clusters)
         for each in chosen:
             bring, load = chip.path["ddr_llb"], each.load
             queues += each.staged_bytes / bring.bytes_per_cycle + each.loaded_bytes / self._rate("llb", load)
             queues -= self._queue_cycles(load)
             for group in each.groups:
-                cores = list(group.cores)
-                queues[cores] += each.pieces * 2 * group.count * chip.sync.flag_cycles
-                moved = each.loaded_bytes[cores].sum() + each.staged_bytes[cores].sum()
-                llb[chip.cluster_of(group.first)] += moved
+                queues[list(group.cores)] += each.pieces * 2 * group.count / each.period * chip.sync.flag_cycles
         bandwidth = chip.bandwidth
         busiest = max(
             far * 1000 / bandwidth.ddr_bytes_per_kilocycle,
-            llb.max() * 1000 / bandwidth.llb_bytes_per_kilocycle,
+            self._llb_bytes(chosen).max() * 1000 / bandwidth.llb_bytes_per_kilocycle,
             queues.max(),
         )
-        first_piece = chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles
-        return float(busiest) + (first_piece if chosen else 0)
+        return float(busiest) + (self._arrival_cycles if chosen else 0)
+
+    def _llb_bytes(self, chosen: list[Sharing]) -> Any:
+        """What moves into and out of the LLB of each cluster."""
+        moved = np.zeros(self.chip.clusters)
+        for each in chosen:
+            for group in each.groups:
+                cores = list(group.cores)
+                moved[self.chip.cluster_of(group.first)] += (each.loaded_bytes + each.staged_bytes)[cores].sum()
+        return moved

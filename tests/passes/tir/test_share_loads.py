@@ -40,35 +40,65 @@ def chunks(a: T.Buffer((4, 16, 64), "float32"), o: T.Buffer((2, 4, 1024), "float
 
 @T.prim_func(s_tir=True, private=True)
 def shared_chunks(a: T.Buffer((4, 16, 64), "float32"), o: T.Buffer((2, 4, 1024), "float32")) -> None:
+    """Each core brings every second chunk."""
     bx = T.launch_thread("blockIdx.x", 2)
     a_llb = T.alloc_buffer((4096,), scope="shared.llb")
     T.call_extern(
-        "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[bx * 512]), 1,
-        T.call_extern(T.handle().ty, "tw.at", T.address_of(a[0, 0, 0]), bx * 2048), 1, 512,
-    )  # fmt: skip
+        "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[bx * 1024]), 1, T.address_of(a[bx, 0, 0]), 1, 1024
+    )
     for other in range(2):
         T.call_extern("void", "tw.cross_set.mte2", other, 0)
     for i in range(4):
         x = T.alloc_buffer((1024,), scope="local.ub")
-        if i < 3:
+        if i % 2 == bx and i < 2:
             T.call_extern(
-                "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[i * 1024 + bx * 512 + 1024]), 1,
-                T.call_extern(T.handle().ty, "tw.at", T.address_of(a[i + 1, 0, 0]), bx * 2048), 1, 512,
+                "void", "tw.ld.ddr.llb.fp32.1d",
+                T.address_of(a_llb[i * 1024 + 2048]), 1, T.address_of(a[i + 2, 0, 0]), 1, 1024,
             )  # fmt: skip
             for other in range(2):
                 T.call_extern("void", "tw.cross_set.mte2", other, 0)
-        for other in range(2):
-            T.call_extern("void", "tw.cross_wait.mte2", other, 0)
+        T.call_extern("void", "tw.cross_wait.mte2", i % 2, 0)
         T.call_extern(
             "void", "tw.ld.llb.ub.fp32.2d", T.address_of(x[0]), 64, 1, T.address_of(a_llb[i * 1024]), 64, 1, 16, 64
         )
         T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, i, 0]), 1, T.address_of(x[0]), 1, 1024)
 
 
-def test_cores_bring_halves_of_what_both_load() -> None:
-    result = ShareLoads().run(chunks, load_chip("tiny"))
+def test_cores_take_turns_in_bringing_what_all_load() -> None:
+    chip = replace(load_chip("tiny"), cross_flag_max=15)
+    result = ShareLoads().run(chunks, chip)
     assert result.script() == shared_chunks.script()
-    keeps(ALWAYS, result)
+    keeps(ALWAYS, result, chip)
+
+
+@T.prim_func(s_tir=True, private=True)
+def one_piece(a: T.Buffer((1024,), "float32"), o: T.Buffer((2, 1024), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+@T.prim_func(s_tir=True, private=True)
+def shared_piece(a: T.Buffer((1024,), "float32"), o: T.Buffer((2, 1024), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    a_llb = T.alloc_buffer((1024,), scope="shared.llb")
+    x = T.alloc_buffer((1024,), scope="local.ub")
+    T.call_extern(
+        "void", "tw.ld.ddr.llb.fp32.1d", T.address_of(a_llb[bx * 512]), 1,
+        T.call_extern(T.handle().ty, "tw.at", T.address_of(a[0]), bx * 2048), 1, 512,
+    )  # fmt: skip
+    for other in range(2):
+        T.call_extern("void", "tw.cross_set.mte2", other, 0)
+    for other in range(2):
+        T.call_extern("void", "tw.cross_wait.mte2", other, 0)
+    T.call_extern("void", "tw.ld.llb.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a_llb[0]), 1, 1024)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+def test_cores_bring_shares_of_the_only_piece() -> None:
+    result = ALWAYS.run(one_piece, load_chip("tiny"))
+    assert result.script() == shared_piece.script()
 
 
 @T.prim_func(s_tir=True, private=True)
@@ -207,6 +237,10 @@ def test_turns_that_a_group_leaves_out() -> None:
     for seed in range(3):
         output = run(program, chip, {"a": values}, seed).outputs["o"]
         np.testing.assert_array_equal(output[20, :, 0], np.tile(values[5, 0], (3, 1)))
+
+
+def test_turns_behind_one_that_is_left_out_are_not_prepared() -> None:
+    keeps(ALWAYS, mapped(32, lambda bx: bx // 4, lambda bx, i: i + bx // 4 > 1), load_chip("tw1"))
 
 
 def test_kernels_may_follow_each_other() -> None:
