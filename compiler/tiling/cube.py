@@ -13,7 +13,7 @@ appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -315,27 +315,14 @@ def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
 
 def followers(sch: Any, block: Any) -> list[Any]:
     """All stages that need a stage, in program order."""
-    return _in_order(sch, _reached(sch, block, sch.get_consumers))
-
-
-def ancestors(sch: Any, block: Any) -> list[Any]:
-    """All stages that a stage needs, in program order."""
-    return _in_order(sch, _reached(sch, block, sch.get_producers))
-
-
-def _reached(sch: Any, block: Any, neighbours: Callable[[Any], list[Any]]) -> set[Any]:
     found: set[Any] = set()
     frontier = [block]
     while frontier:
-        for neighbour in neighbours(frontier.pop()):
-            if sch.get(neighbour) not in found:
-                found.add(sch.get(neighbour))
-                frontier.append(neighbour)
-    return found
-
-
-def _in_order(sch: Any, wanted: set[Any]) -> list[Any]:
-    return [b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b) in wanted]
+        for reader in sch.get_consumers(frontier.pop()):
+            if sch.get(reader) not in found:
+                found.add(sch.get(reader))
+                frontier.append(reader)
+    return [b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b) in found]
 
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
