@@ -198,6 +198,8 @@ def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
         root = _walk(store.value, lengths)
         moved = max(_bytes(store.value, lengths), root.moved)
         temporary = max(0, root.peak - root.result)
+        if stage.reduced:  # what is folded is as large as all of it, its result is not
+            temporary = max((_walk(part, lengths).peak for part in _operands(store.value)), default=0)
         weighted = root.weighted if root.instructions else float(moved)
         total = Effort(
             total.instructions + max(1, root.instructions),

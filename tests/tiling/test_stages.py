@@ -53,6 +53,15 @@ def test_effort_counts_repeats_of_what_is_slow_and_temporaries() -> None:
     assert found.temporary_bytes == 1024
 
 
+def test_what_a_reduction_folds_takes_room() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 512), "k")
+        return te.compute((4,), lambda i: te.sum(tirx.exp(x[i, k]), axis=k), "sum")
+
+    (stage,) = stages(define, (4, 512))
+    assert effort(stage, stage.axes).temporary_bytes == 4 * 512 * 4
+
+
 @pytest.mark.parametrize(
     ("box", "line_bytes", "instructions"),
     [
