@@ -65,10 +65,13 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
 
 
 def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:
-    """Of each tile. Without a model for the chip, the analytical cost alone."""
+    """Of each tile, no less than its busiest queue takes. Without a model for the chip, the analytical cost alone."""
     cycles = np.array([analytical_cycles(work, chip) for work in works])
     forest = forest_of(chip) if learned and works else None
-    return cycles if forest is None else cycles * np.exp(forest.predict(features(works, chip)))
+    if forest is None:
+        return cycles
+    busiest = np.array([max(queue_cycles(work, chip)) for work in works])
+    return np.maximum(busiest, cycles * np.exp(forest.predict(features(works, chip))))
 
 
 def features(works: Sequence[Work], chip: Chip) -> np.ndarray:

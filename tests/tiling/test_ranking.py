@@ -88,3 +88,9 @@ def test_a_chip_that_was_changed_has_no_model() -> None:
     changed = replace(CHIP, clock_mhz=CHIP.clock_mhz + 1)
     assert forest_of(changed) is None
     assert predicted_cycles(WORKS, changed).tolist() == [analytical_cycles(work, changed) for work in WORKS]
+
+
+def test_no_tile_is_faster_than_its_busiest_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenth = {**TABLES, "base": float(np.log(0.1))}
+    monkeypatch.setattr(ranking, "forest_of", lambda chip: Forest.from_tables(tenth))
+    assert predicted_cycles(WORKS[:1], CHIP)[0] == 900
