@@ -22,6 +22,7 @@ from compiler.tir.evaluate import Values
 
 LONGEST = 65535  # the greatest extent of an instruction
 DEEPEST = 3  # the most axes of one
+LEAST_ROUNDS = 2  # pieces that each core brings, at least, for cores to take turns in it
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,13 @@ class Sharing:
 
     @property
     def periods(self) -> list[int]:
-        """All that are possible: every part of every group has as many cores."""
+        """All that are worth a try: every part of every group has as many cores, and brings several pieces.
+
+        The first pieces come together: with few of them, the first one would come late.
+        """
         common = gcd(*(group.count for group in self.groups))
-        return [period for period in range(1, common + 1) if common % period == 0]
+        longest = max(1, min(common, self.pieces // LEAST_ROUNDS))
+        return [period for period in range(1, longest + 1) if common % period == 0]
 
     @property
     def flags(self) -> int:
