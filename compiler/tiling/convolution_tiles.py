@@ -214,7 +214,8 @@ def _spread(
             ceil_div(extents[OUT], outputs),
         )
         for trips, cores in _grids(tiles, chip.cores):
-            orders = (False, True) if cores[OUT] > 1 and prod(cores) > cores[OUT] else (False,)
+            both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores)  # else either order puts the same into a cluster
+            orders = (False, True) if both else (False,)
             for held in _holdings(problem, trips):
                 tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, held)
                 tile = replace(tile, leaving=_leaving(tile, problem, chip.memory.ub_bytes))
@@ -227,7 +228,7 @@ def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
     if columns < problem.extents[WO]:
         return [1]
     height = ceil_div(problem.extents[HO], rows)
-    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 3, 4, 6, 8, 16) if size <= height)})
+    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 4, 8) if size <= height)})
 
 
 def _holdings(problem: Problem, trips: tuple[int, ...]) -> list[frozenset[str]]:
