@@ -40,7 +40,7 @@ ATTEMPTS = 16
 REFUSALS = 2  # of tiles that no instruction does, after which no other tile is tried
 SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model.
-NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 10_000
+NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 4_000
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
 FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
@@ -226,16 +226,18 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
 
 
 def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
-    """Tiles that ranking thinks nearly as good, as drafts, where it is worth the time to look which is better."""
+    """As drafts, where it is worth the time to look which is better: the best by the analytical cost alone, for what
+    was learned may not hold for this kernel, and tiles that ranking thinks nearly as good as its first."""
     best = found.choices[0].ranked_cycles
-    if best < WORTH_CYCLES:
+    if best < WORTH_CYCLES or not left:
         return
+    plain = min(left, key=lambda one: one.analytical_cycles)
     seen = set[Work]()
-    for one in left:
-        if one.cycles > best * NEAR or len(seen) == RIVALS:
-            return
-        if one.work in seen:
+    for one in (plain, *left):
+        if one.work in seen or (one is not plain and one.cycles > best * NEAR):
             continue
+        if len(seen) == RIVALS:
+            return
         seen.add(one.work)
         with suppress(MemoryOverflow, NoFeasibleTile, NotEmittable, ScheduleError):
             yield lowering.kernel(space.apply(one.tile), one.cycles, draft=True)

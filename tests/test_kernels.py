@@ -66,7 +66,7 @@ def test_all_roads_are_listed_when_none_is_left(monkeypatch: pytest.MonkeyPatch)
 def test_each_attempt_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, [MemoryOverflow("ub", 9000, 8192, ())])
     seen: set[str] = set()
-    observer = Observer([lambda kernel, name, before, after: seen.add(kernel)])
+    observer = Observer([lambda kernel, name, before, after: seen.add(kernel)], without=frozenset({RANKING}))
     compile_kernel(doubled(), "elementwise", CHIP, observer, "double")
     assert seen == {"double.attempt2"}
 
@@ -93,6 +93,13 @@ def test_tiles_that_rank_alike_are_compared_by_the_cycle_model() -> None:
     assert len(modelled) > 1 and None not in modelled
     assert modelled[0] == min(modelled)
     assert kernel.choices[0].tile == kernel.tile
+
+
+def test_the_best_by_the_analytical_cost_is_one_of_those_compared() -> None:
+    chip = load_chip("tw1")
+    plain = compile_kernel(product(), "matmul", chip, Observer(without=frozenset({RANKING})), "product")
+    kernel = compile_kernel(product(), "matmul", chip, Observer(), "product")
+    assert plain.tile in [choice.tile for choice in kernel.choices]
 
 
 def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:

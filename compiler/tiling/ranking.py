@@ -48,11 +48,12 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class Ranked:
-    """A tile, what it makes the chip do, and the cycles that this is thought to take."""
+    """A tile, what it makes the chip do, and the cycles that this is thought to take, learned and analytical."""
 
     tile: Any
     work: Work
     cycles: float
+    analytical_cycles: float
 
 
 def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
@@ -61,7 +62,10 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     works = [space.work(tile) for tile in tiles]
     cycles = predicted_cycles(works, chip, learned=learned)
     order = np.argsort(cycles, kind="stable")
-    return [Ranked(tiles[index], works[index], float(cycles[index])) for index in order]
+    return [
+        Ranked(tiles[index], works[index], float(cycles[index]), analytical_cycles(works[index], chip))
+        for index in order
+    ]
 
 
 def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:

@@ -52,7 +52,7 @@ def test_kernels_that_are_judged_by_are_not_learned_from() -> None:
 
 
 def test_a_sample_has_more_of_the_first_tiles_than_of_the_others() -> None:
-    found = [Ranked(index, Work(1), float(index)) for index in range(1000)]
+    found = [Ranked(index, Work(1), float(index), float(index)) for index in range(1000)]
     chosen = [one.tile for one in drawn_tiles(found, 20, "name")]
     assert chosen == sorted(chosen)
     assert sum(tile < 40 for tile in chosen) >= 10
