@@ -76,13 +76,13 @@ def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
     ordered = sorted(window, key=lambda dim: -dim.strides[1])
     lacking: list[Dim | None] = [None] * (2 - len(ordered))
     choices: list[Dim | None] = [*kept, None, None]
+    rows_window, columns_window = [*lacking, *ordered]
     found = [
-        tuple(_Axis(k, w) for k, w in zip(chosen, [*lacking, *ordered], strict=True))
-        for chosen in dict.fromkeys(permutations(choices, 2))
+        (_Axis(first, rows_window), _Axis(second, columns_window))
+        for first, second in dict.fromkeys(permutations(choices, 2))
     ]
     complete = [axes for axes in found if all(_is_complete(axis) for axis in axes)]
-    for rows, columns in sorted(complete, key=lambda axes: sum(axis.scalars[1] for axis in axes)):
-        yield rows, columns
+    yield from sorted(complete, key=lambda axes: sum(axis.scalars[1] for axis in axes))
 
 
 def _is_complete(axis: _Axis) -> bool:
