@@ -74,13 +74,9 @@ class _Axis:
 def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:
     """Each dimension of the window with a dimension of the result, the further apart ones as rows; near ones first."""
     ordered = sorted(window, key=lambda dim: -dim.strides[1])
-    lacking: list[Dim | None] = [None] * (2 - len(ordered))
     choices: list[Dim | None] = [*kept, None, None]
-    rows_window, columns_window = [*lacking, *ordered]
-    found = [
-        (_Axis(first, rows_window), _Axis(second, columns_window))
-        for first, second in dict.fromkeys(permutations(choices, 2))
-    ]
+    higher, wider = ordered[0] if len(ordered) > 1 else None, ordered[-1] if ordered else None
+    found = [(_Axis(first, higher), _Axis(second, wider)) for first, second in dict.fromkeys(permutations(choices, 2))]
     complete = [axes for axes in found if all(_is_complete(axis) for axis in axes)]
     yield from sorted(complete, key=lambda axes: sum(axis.scalars[1] for axis in axes))
 
