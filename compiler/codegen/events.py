@@ -32,6 +32,7 @@ from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Args, Instr, bind
 from compiler.target import Chip
 
+_PLAIN = (tirx.IntImm, tirx.Var)  # reads nothing
 BETWEEN_CORES = ("cross_set", "cross_wait")
 _BOUNDS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And)
 
@@ -238,7 +239,8 @@ class Reader:
         """What the scalar unit reads to work out expressions."""
         loads: list[Any] = []
         for expression in expressions:
-            tvm_ffi.structural_walk(expression, (TensorLoad, loads.append))
+            if not isinstance(expression, _PLAIN):
+                tvm_ffi.structural_walk(expression, (TensorLoad, loads.append))
         accesses = [self._element(load.source, tuple(load.indices), writes=False) for load in loads]
         return (self._event(Queue.S, accesses),) if accesses else ()
 
