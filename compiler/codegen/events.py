@@ -5,7 +5,7 @@ This is all that synchronisation knows of a kernel; where flags go is up to who 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
@@ -29,7 +29,8 @@ from compiler.codegen.instruction_form import (
     refuse,
 )
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
-from compiler.isa.model import Args, Instr, bind
+from compiler.isa.model import Args, Instr, View, bind
+from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
 
 _PLAIN = (tirx.IntImm, tirx.Var)  # reads nothing
@@ -124,6 +125,15 @@ def _signal(call: Call) -> Signal:
         case tirx.Add():
             return Signal(call.row.mnemonic, queues, int(number.b), number.a)
     return Signal(call.row.mnemonic, queues, 0, number)
+
+
+def _rows(view: View) -> tuple[int, int] | None:
+    """Bytes from row to row and of a row, where a view is rows at one distance with something between them."""
+    length, outer = contiguous_run(view)
+    if not outer:
+        return None
+    pitch = outer[-1][1]
+    return (pitch, length) if length < pitch and not any(stride % pitch for _, stride in outer) else None
 
 
 class _Room(NamedTuple):
@@ -266,9 +276,9 @@ class Reader:
         return Step(statement, (*self._loads(*integers), self._event(call.queue, *self._operands(call))))
 
     def _operands(self, call: Call) -> tuple[list[Access], Args | None]:
-        args = self._bind(call)
+        args, open_slots = self._bind(call)
         addresses = [value for value in call.operands if isinstance(value, Address)]
-        accesses = []
+        accesses, rank = [], call.row.rank(call.mods)
         for at, (tensor, address) in enumerate(zip(call.row.tensors, addresses, strict=True)):
             if memory_of(address.buffer) == "llb":
                 continue  # what cores share is ordered by their flags
@@ -277,12 +287,16 @@ class Reader:
                 accesses.append(self._access(address, None, None, reads=reads, writes=writes))
             else:
                 view = args.views[at]
-                accesses.append(self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes))
+                access = self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
+                pitched = tensor.strides is None and not open_slots & {s.name for s in tensor.slots(rank)[1:]}
+                if pitched and not access.blocks and access.extent_bytes == view.extent_bytes:
+                    access = replace(access, rows=_rows(view))
+                accesses.append(access)
         return accesses, args
 
-    def _bind(self, call: Call) -> Args | None:
-        """The operands as if all addresses were zero; with the greatest extents where they are not known."""
-        values, known = [], True
+    def _bind(self, call: Call) -> tuple[Args | None, set[str]]:
+        """The operands as if all addresses were zero, with the greatest value of each slot that is not known; those."""
+        values, open_slots = list[int](), set[str]()
         for slot, value in zip(call.slots, call.operands, strict=True):
             if isinstance(value, Address):
                 values.append(0)
@@ -293,11 +307,12 @@ class Reader:
             else:
                 read = self.ranges.read(value)
                 most = min(read.bounds()[1], slot.hi)
-                known = known and read.exact is not None
+                if read.exact is None:
+                    open_slots.add(slot.name)
                 values.append(int(max(most, slot.lo)) if most != inf else slot.hi)
-        if not known and any(tensor.offset is not None for tensor in call.row.tensors):
-            return None  # where it starts depends on what is not known
-        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip)
+        if open_slots and any(tensor.offset is not None for tensor in call.row.tensors):
+            return None, open_slots  # where it starts depends on what is not known
+        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip), open_slots
 
     def _access(self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool) -> Access:
         """Bytes from ``start`` behind an address; the whole buffer where that is not known, or would be more."""
@@ -312,7 +327,7 @@ class Reader:
         if extent is None or start is None or extent > room.size:
             start, extent, offset = 0, room.size, Affine()
         offset = offset.plus(Affine({}, room.start + start))
-        return Access(room.place, span, offset, extent, reads, writes, room.blocks, turn, room)
+        return Access(room.place, span, offset, extent, reads, writes, room.blocks, turn=turn, ring=room)
 
     def _turn(self, address: Address, slots: int) -> Turn:
         """The block in which the slot of a ring is bound."""

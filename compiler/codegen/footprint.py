@@ -173,6 +173,7 @@ class Access:
     reads: bool
     writes: bool
     blocks: bool  # whether the hardware keeps its bytes apart by blocks only
+    rows: tuple[int, int] | None = None  # bytes between the starts of rows, and of each row, where the rest is skipped
     turn: Turn | None = None  # where the buffer is a ring: the block whose executions take its slots in turn
     ring: object = None
 
@@ -192,11 +193,28 @@ class Access:
                 reach_low, reach_high = (-(-reach // 32) * 32 for reach in (reach_low, reach_high))
             else:
                 reach_low, reach_high = reach_low + 31, reach_high + 31
-        return high > -reach_low and low < reach_high
+        if high <= -reach_low or low >= reach_high:
+            return False
+        return self.rows is None or earlier.rows is None or self._rows_meet(earlier, loops)
+
+    def _rows_meet(self, earlier: Access, loops: Mapping[LoopRange, str]) -> bool:
+        """Whether rows that are as far apart in both may touch: columns beside each other do not."""
+        (pitch, length), (other_pitch, other_length) = self.rows or (0, 0), earlier.rows or (0, 0)
+        if pitch != other_pitch:
+            return True
+        low, high = _difference(earlier.offset, self.offset, loops, pitch)
+        if abs(low) == inf or abs(high) == inf:
+            return True
+        # Some whole number of pitches away, the two would have to be less than a row apart.
+        nearest = -(-(low - length + 1) // pitch) * pitch
+        return bool(nearest < high + other_length)
 
 
-def _difference(earlier: Affine, later: Affine, loops: Mapping[LoopRange, str]) -> tuple[Bound, Bound]:
-    """Bounds of an earlier offset minus a later one; empty (low above high) where no such iterations exist."""
+def _difference(earlier: Affine, later: Affine, loops: Mapping[LoopRange, str], pitch: int = 0) -> tuple[Bound, Bound]:
+    """Bounds of an earlier offset minus a later one, whole pitches apart from it.
+
+    They are empty (low above high) where no such iterations exist.
+    """
     low = earlier.constant - later.constant + earlier.low - later.high
     high = earlier.constant - later.constant + earlier.high - later.low
     for loop in {**earlier.terms, **later.terms, **loops}:
@@ -212,7 +230,7 @@ def _difference(earlier: Affine, later: Affine, loops: Mapping[LoopRange, str]) 
         else:
             parts = [(a, 0, last), (-b, 0, last)]
         for times, first, end in parts:
-            if times:
+            if times and not (pitch and times % pitch == 0):
                 reach = (times * first, times * max(first, end))
                 low, high = low + min(reach), high + max(reach)
     return low, high
