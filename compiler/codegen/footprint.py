@@ -82,6 +82,7 @@ class Ranges:
 
     def __init__(self) -> None:
         self.variables: dict[Any, Affine] = {}
+        self._of_core: dict[Any, LoopRange] = {}  # values that are the same for all that runs on a core
 
     def read(self, expression: Any) -> Affine:
         match expression:
@@ -122,18 +123,32 @@ class Ranges:
         if a.low == a.high == 0 and not any(times % divisor for times in a.terms.values()):
             return Affine({loop: times // divisor for loop, times in a.terms.items()}, a.constant // divisor)
         low, high = (bound if abs(bound) == inf else bound // divisor for bound in a.bounds())
-        return _between(low, high)
+        return self._within(low, high, "quotient", a, Affine({}, divisor))
 
     def _remainder(self, a: Affine, divisor: int | None) -> Affine:
         if divisor is None or divisor <= 0:
             return _between(*_ANYTHING)
         low, high = a.bounds()
-        return a if low >= 0 and high < divisor else _between(0, divisor - 1)
+        if low >= 0 and high < divisor:
+            return a
+        return self._within(0, divisor - 1, "remainder", a, Affine({}, divisor))
 
     def _limit(self, expression: Any) -> Affine:
         choose = min if isinstance(expression, tirx.Min) else max
-        sides = (self.read(expression.a).bounds(), self.read(expression.b).bounds())
-        return _between(choose(sides[0][0], sides[1][0]), choose(sides[0][1], sides[1][1]))
+        a, b = self.read(expression.a), self.read(expression.b)
+        low, high = (choose(of_a, of_b) for of_a, of_b in zip(a.bounds(), b.bounds(), strict=True))
+        return self._within(low, high, choose.__name__, a, b)
+
+    def _within(self, low: Bound, high: Bound, operation: str, *operands: Affine) -> Affine:
+        """What an operation makes of operands: one value for each core if they are, else anything in between."""
+        if low == high and abs(low) != inf:
+            return Affine({}, int(low))
+        fixed = all(each.low == each.high == 0 and not any(loop.repeated for loop in each.terms) for each in operands)
+        if not fixed or abs(low) == inf or abs(high) == inf:
+            return _between(low, high)
+        key = operation, *((frozenset(each.terms.items()), each.constant) for each in operands)
+        value = self._of_core.setdefault(key, LoopRange(high - low + 1, repeated=False))
+        return Affine({value: 1}, int(low))
 
     def _either(self, then: Any, otherwise: Any) -> Affine:
         sides = (self.read(then).bounds(), self.read(otherwise).bounds())

@@ -94,6 +94,38 @@ def test_rows_of_one_buffer_need_no_order() -> None:
     assert _synced(func) == ["for", "ld", "set mte2.mte3 0", "wait mte2.mte3 0", "for", "st"]
 
 
+def test_columns_beside_each_other_need_no_order() -> None:
+    """Nor do blocks of rows, where each core's part begins at a quotient and a remainder of its number."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(o: T.Buffer((32, 64), "float32")) -> None:
+        bx = T.launch_thread("blockIdx.x", 2)
+        x = T.alloc_buffer((8, 16), scope="local.ub")
+        for i, j in T.grid(2, 4):
+            T.evaluate(
+                T.call_extern(
+                    "void", "tw.st.ddr.fp32.2d", T.address_of(o[bx % 2 * 16 + i * 8, j * 16]), 64, 1,
+                    T.address_of(x[0, 0]), 16, 1, 8, 16,
+                )
+            )  # fmt: skip
+
+    assert _synced(func) == ["for", "st"]
+
+
+def test_columns_that_overlap_do() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(o: T.Buffer((8, 64), "float32")) -> None:
+        x = T.alloc_buffer((8, 17), scope="local.ub")
+        for j in range(3):
+            T.evaluate(
+                T.call_extern(
+                    "void", "tw.st.ddr.fp32.2d", T.address_of(o[0, j * 16]), 64, 1, T.address_of(x[0, 0]), 17, 1, 8, 17
+                )
+            )
+
+    assert _synced(func) == ["for", "pipe_barrier.mte3", "st"]
+
+
 def test_rows_that_share_a_block_do() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(a: T.Buffer((8, 12), "float32")) -> None:
