@@ -138,10 +138,10 @@ def test_bias_and_slaves(chip: str, number: int) -> None:
     check(chip, CASES[number], "float16", bias=True, relu=True)
 
 
-@pytest.mark.parametrize("chip", ["tw1", "tw2"])
-@pytest.mark.parametrize(
-    "kind", ["map", "weights", "rows", "several products", "weights shared", "one step", "in pieces"]
-)
+KINDS = ("map", "weights", "rows", "several products", "one step", "in pieces")
+
+
+@pytest.mark.parametrize(("chip", "kind"), [*product(("tw1", "tw2"), KINDS), ("tw1", "weights shared")])
 def test_kinds_of_tiles(chip: str, kind: str) -> None:
     """The best tile of each kind: what stays in L1, several products beside one another, the order of the cores."""
 
