@@ -40,7 +40,7 @@ ATTEMPTS = 16
 REFUSALS = 2  # of tiles that no instruction does, after which no other tile is tried
 SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model.
-NEAR, RIVALS, WORTH_CYCLES = 1.08, 2, 4_000
+NEAR, RIVALS, WORTH_CYCLES = 1.08, 1, 1_000
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
 FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
@@ -192,20 +192,22 @@ def _by_space(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
     except ScheduleError as error:
         lowering.unscheduled(where, error)
         return None
-    found, left = _first(space, left, where, lowering)
-    if found is None or not learned:
-        return found
-    return _best([found, *_rivals(space, found, left, lowering)], lowering)
+    taken = _first(space, left, where, lowering)
+    if taken is None or not learned:
+        return taken and taken[0]
+    return _best([taken[0], *_rivals(space, *taken[1:], lowering)], lowering)
 
 
-def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) -> tuple[Kernel | None, list[Ranked]]:
+def _first(
+    space: Space, left: list[Ranked], where: str, lowering: _Lowering
+) -> tuple[Kernel, Ranked, list[Ranked]] | None:
     """The first tile that becomes a kernel, and those behind it; after one that does not, one that takes less."""
     refused = 0
     while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
         try:
-            return lowering.kernel(space.apply(tried.tile), tried.cycles), left
+            return lowering.kernel(space.apply(tried.tile), tried.cycles), tried, left
         except MemoryOverflow as error:
             scarce = [error.memory] if taken.get(error.memory) else list(taken)
         except NotEmittable:
@@ -213,28 +215,28 @@ def _first(space: Space, left: list[Ranked], where: str, lowering: _Lowering) ->
             scarce = list(taken)
         except NoFeasibleTile as error:
             lowering.roads.append(Road(where, error.problems[0].message))
-            return None, []
+            return None
         except ScheduleError as error:
             lowering.unscheduled(where, error)
-            return None, []
+            return None
         left = [one for one in left if _takes_less(space.taken(one.tile), taken, scarce)]
-    return None, []
+    return None
 
 
 def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]) -> bool:
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(space: Space, found: Kernel, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
+def _rivals(space: Space, found: Ranked, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
     """As drafts, where it is worth the time to look which is better: the best by the analytical cost alone, for what
     was learned may not hold for this kernel, and tiles that ranking thinks nearly as good as its first."""
-    best = found.choices[0].ranked_cycles
-    if best < WORTH_CYCLES or not left:
+    if found.cycles < WORTH_CYCLES or not left:
         return
     plain = min(left, key=lambda one: one.analytical_cycles)
+    others = [one for one in left if one.cycles <= found.cycles * NEAR]
     seen = set[Work]()
-    for one in (plain, *left):
-        if one.work in seen or (one is not plain and one.cycles > best * NEAR):
+    for one in [plain, *others] if plain.analytical_cycles < found.analytical_cycles else others:
+        if one.work in seen:
             continue
         if len(seen) == RIVALS:
             return
