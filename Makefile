@@ -102,8 +102,9 @@ determinism: $(STAMP) ## same input, same bytes and same cycles, run after run
 fuzz: $(STAMP) ## hostile programs, artifacts, chips and arrays end in an error, never in a crash
 	$(BIN)/python -m ci.fuzz
 
-bench: $(STAMP) ## how fast the emulation itself is
+bench: $(STAMP) ## how fast the emulation is, and whether the cycles of compiled operators are as recorded
 	$(BIN)/python -m ci.bench
+	$(BIN)/python -m ci.performance --check
 
 performance: $(STAMP) ## measure how good compiled programs are, and write docs/performance.md (long)
 	$(BIN)/python -m ci.performance --write --record
