@@ -65,10 +65,13 @@ class _Axis:
 
     @property
     def covers(self) -> bool:
-        """Whether windows leave nothing out between the first and the last element: the row reads all of that."""
-        count = 1 if self.kept is None else self.kept.bound
+        """Whether windows leave nothing out between the first and the last element: the row reads all of that.
+
+        It holds for every number of windows that there may be: the last core's part can have fewer than the others'.
+        """
+        fewest, most = (1, 1) if self.kept is None else (self.kept.loops[0].least, self.kept.bound)
         size, stride, dilation = self.scalars
-        return (dilation == 1 and (stride <= size or count == 1)) or (stride == 1 and (dilation <= count or size == 1))
+        return (dilation == 1 and (stride <= size or most == 1)) or (stride == 1 and (dilation <= fewest or size == 1))
 
 
 def _pairs(window: list[Dim], kept: list[Dim]) -> Iterator[tuple[_Axis, _Axis]]:

@@ -75,3 +75,20 @@ def test_windows_that_leave_elements_out_are_no_pool() -> None:
             b[x] = b[x] + a[x * 4 + j]
 
     assert not any(line.startswith("vsumpool") for line in emitted(func))
+
+
+@pytest.mark.parametrize(("columns", "pooled"), [(576, True), (575, False)])
+def test_windows_that_leave_elements_out_on_the_last_core_are_no_pool(columns: int, pooled: bool) -> None:
+    """Taps a row of the buffer apart meet where every core fills its rows, and leave gaps on one that does not."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        core = T.launch_thread("blockIdx.x", 16)
+        a = T.alloc_buffer((31, 36), "float32", scope="local.ub")
+        b = T.alloc_buffer((36,), "float32", scope="local.ub")
+        for x in range(T.min(36, columns - core * 36)):
+            b[x] = T.float32(0)
+        for x, j in T.grid(T.min(36, columns - core * 36), 31):
+            b[x] = b[x] + a[j, x]
+
+    assert any(line.startswith("vsumpool") for line in emitted(func)) == pooled
