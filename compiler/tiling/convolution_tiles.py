@@ -9,7 +9,7 @@ the whole kernel, rows of the kernel, or single elements of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -43,7 +43,7 @@ class Problem:
     side_bytes: int  # that these read from afar, for each element
     result_bytes: int
 
-    @property
+    @cached_property
     def kernel(self) -> tuple[int, int]:
         return self.extents[KH], self.extents[KW]
 
@@ -78,9 +78,14 @@ class Tile:
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
 
-    @property
+    @cached_property
     def positions(self) -> int:
         return self.rows * self.columns
+
+    @cached_property
+    def rounds(self) -> int:
+        """Of a core."""
+        return prod(self.trips)
 
     @property
     def pieces(self) -> int:
@@ -92,51 +97,68 @@ class Tile:
         """Rows of the result whose map is loaded at once."""
         return self.rows * self.stacked * (self.trips[HO] if "rows" in self.held else 1)
 
-    def map_bytes(self, problem: Problem) -> int:
+    def map_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         whole = "map" in self.held
-        blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else self.chunk
+        blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else chunk
         height, width = problem.box(self.map_rows, self.columns, kernel_rows)
         k0 = DTYPES[problem.dtype].fractal_k
         return blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
 
-    def weight_bytes(self, problem: Problem) -> int:
+    def weight_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         if "weights" not in self.held:
-            return prod(self.chunk) * problem.kernel[1] * self.outputs * BLOCK_BYTES
+            return prod(chunk) * problem.kernel[1] * self.outputs * BLOCK_BYTES
         outputs = self.outputs
         if "map" in self.held:  # those of all trips
             outputs *= self.trips[OUT] * self.trips[GROUP]
         return problem.blocks * outputs * BLOCK_BYTES
 
     def map_loads(self) -> int:
-        loads = prod(self.trips) // (self.trips[OUT] if "map" in self.held else 1)
+        loads = self.rounds // (self.trips[OUT] if "map" in self.held else 1)
         return loads // (self.trips[HO] if "rows" in self.held else 1)
 
     def weight_loads(self) -> int:
         if "weights" not in self.held:
-            return prod(self.trips)
+            return self.rounds
         return 1 if "map" in self.held else self.trips[GROUP] * self.trips[OUT]
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         """Of each memory, what one of each buffer takes, and a second one of those that are filled again."""
-        m16, o16 = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL)
-        blocks, chunks = prod(self.step), self.chunks(problem)
-        again = 2 if prod(self.trips) * self.pieces > 1 else 1
-        map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and chunks > 1) else 1
-        weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and chunks > 1) else 1
+        m16, o16, blocks = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL), prod(self.step)
         return {
-            "l1": map_again * self.map_bytes(problem) + weights_again * self.weight_bytes(problem),
+            "l1": self.l1_bytes(problem, self.chunk),
             "l0a": 2 * m16 * blocks * BLOCK_BYTES,
             "l0b": 2 * o16 * blocks * BLOCK_BYTES,
-            "l0c": self.stacked * m16 * o16 * 4,
-            "ub": again * self.stacked * self.positions * ceil_to(self.leaving, FRACTAL) * problem.slave_bytes,
+            "l0c": self.l0c_bytes,
+            "ub": self.ub_bytes(problem, self.leaving),
         }
 
+    def l1_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
+        """With chunks of that size."""
+        in_chunks = self.chunks_of(problem, chunk) > 1
+        map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and in_chunks) else 1
+        weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and in_chunks) else 1
+        return map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk)
+
+    @property
+    def l0c_bytes(self) -> int:
+        return self.stacked * ceil_to(self.positions, FRACTAL) * ceil_to(self.outputs, FRACTAL) * 4
+
+    def ub_bytes(self, problem: Problem, leaving: int) -> int:
+        """With so many channels that leave at a time."""
+        again = 2 if self.rounds * ceil_div(self.outputs, leaving) > 1 else 1
+        return again * self.stacked * self.positions * ceil_to(leaving, FRACTAL) * problem.slave_bytes
+
     def chunks(self, problem: Problem) -> int:
-        return problem.extents[KD] * ceil_div(problem.extents[C1], self.chunk[0]) * (problem.kernel[0] // self.chunk[1])
+        return self.chunks_of(problem, self.chunk)
+
+    @staticmethod
+    def chunks_of(problem: Problem, chunk: tuple[int, int]) -> int:
+        return problem.extents[KD] * ceil_div(problem.extents[C1], chunk[0]) * (problem.kernel[0] // chunk[1])
 
     def steps(self, problem: Problem) -> int:
         """Of one product."""
-        steps = problem.extents[KD] * prod(e // s for e, s in zip(problem.kernel, self.step[1:], strict=True))
+        (rows, columns), (_, step_rows, step_columns) = problem.kernel, self.step
+        steps = problem.extents[KD] * (rows // step_rows) * (columns // step_columns)
         full, rest = divmod(problem.extents[C1], self.chunk[0])
         return steps * (full * ceil_div(self.chunk[0], self.step[0]) + ceil_div(rest, self.step[0]))
 
@@ -163,7 +185,10 @@ def _output_sizes(problem: Problem) -> list[int]:
 
 
 def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
-    """Tiles with room for so many of what stands beside the cube."""
+    """Tiles that fit, with room for so many of what stands beside the cube.
+
+    With room for one only, the other memories need not hold twice what is filled again.
+    """
     memory = chip.memory
     most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), memory.l0a_bytes // times // BLOCK_BYTES)
     for rows, columns in _areas(problem, most):
@@ -202,7 +227,7 @@ def _divisor(extent: int, most: int) -> int:
 def _spread(
     problem: Problem, chip: Chip, times: int, rows: int, columns: int, outputs: int, step: tuple[int, int, int]
 ) -> Iterator[Tile]:
-    extents = problem.extents
+    extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
     for stacked in _stacks(problem, rows, columns):
         tiles = (
@@ -216,11 +241,15 @@ def _spread(
         for trips, cores in _grids(tiles, chip.cores):
             both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores)  # else either order puts the same into a cluster
             orders = (False, True) if both else (False,)
+            sizes = (rows, columns, outputs, stacked, step)
+            plain = Tile(*sizes, whole_chunk, trips, cores, False, outputs, frozenset())
+            leaving = _leaving(plain, problem, memory.ub_bytes)
+            if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
+                continue
             for held in _holdings(problem, trips):
-                tile = Tile(rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, held)
-                tile = replace(tile, leaving=_leaving(tile, problem, chip.memory.ub_bytes))
-                for chunk in _chunks(tile, problem, chip.memory.l1_bytes * (1 if times == 2 else 2)):
-                    yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
+                tile = Tile(*sizes, whole_chunk, trips, cores, False, leaving, held)
+                for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
+                    yield from (Tile(*sizes, chunk, trips, cores, last, leaving, held) for last in orders)
 
 
 def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
@@ -268,10 +297,10 @@ def _leaving(tile: Tile, problem: Problem, room: int) -> int:
 
     Only even parts of the tile: a stage behind it would take the rest from the next tile.
     """
-    most = max(FRACTAL, ceil_div(tile.outputs, ceil_div(LEAST_PIECES, prod(tile.trips))))
+    most = max(FRACTAL, ceil_div(tile.outputs, ceil_div(LEAST_PIECES, tile.rounds)))
     sizes = [size for size in range(FRACTAL, tile.outputs, FRACTAL) if tile.outputs % size == 0]
     for size in reversed(sizes):
-        if size <= most and replace(tile, leaving=size).bytes_of(problem)["ub"] <= room:
+        if size <= most and tile.ub_bytes(problem, size) <= room:
             return size
     return sizes[0] if sizes and most < tile.outputs else tile.outputs
 
@@ -282,7 +311,7 @@ def _chunks(tile: Tile, problem: Problem, room: int) -> Iterator[tuple[int, int]
     if most is None:
         return
     yield most
-    in_chunks = not tile.held >= {"map", "weights"} and prod(tile.trips) <= LEAST_PIECES
+    in_chunks = not tile.held >= {"map", "weights"} and tile.rounds <= LEAST_PIECES
     if in_chunks and most[0] > tile.step[0]:
         yield tile.step[0], problem.kernel[0]
 
@@ -291,15 +320,15 @@ def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:
     """Channel blocks with all kernel rows whose steps MTE1's queue holds; where that is too much, less."""
     c1, kernel_rows = problem.extents[C1], problem.kernel[0]
     if tile.held >= {"map", "weights"}:
-        return tile.chunk if tile.bytes_of(problem)["l1"] <= room else None
+        return tile.chunk if tile.l1_bytes(problem, tile.chunk) <= room else None
     steps_of_block = prod(e // s for e, s in zip(problem.kernel, tile.step[1:], strict=True))
     blocks = tile.step[0] * max(1, STEPS_AHEAD // (steps_of_block * tile.stacked))
     while blocks >= tile.step[0]:
         blocks = min(blocks, ceil_to(ceil_div(c1, ceil_div(c1, blocks)), tile.step[0]))
-        if replace(tile, chunk=(blocks, kernel_rows)).bytes_of(problem)["l1"] <= room:
+        if tile.l1_bytes(problem, (blocks, kernel_rows)) <= room:
             return blocks, kernel_rows
         blocks -= tile.step[0]
     if tile.step[0] > 1:
         return None
     fewer = (r for r in range(kernel_rows - 1, 0, -1) if kernel_rows % r == 0 and r % tile.step[1] == 0)
-    return next(((1, r) for r in fewer if replace(tile, chunk=(1, r)).bytes_of(problem)["l1"] <= room), None)
+    return next(((1, r) for r in fewer if tile.l1_bytes(problem, (1, r)) <= room), None)

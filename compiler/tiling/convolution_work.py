@@ -34,20 +34,21 @@ SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE = 24, 30, 60
 
 
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
-    rounds, products = prod(tile.trips), prod(tile.trips) * tile.stacked
+    rounds, products = tile.rounds, tile.rounds * tile.stacked
     steps, chunks = tile.steps(problem), tile.chunks(problem)
-    feature_map, weights = _map_load(tile, problem, chip), _weights_load(tile, problem, chip)
+    feature_map, weights = _map_load(tile, problem, chip, chunks), _weights_load(tile, problem, chip, chunks)
+    map_cycles, weight_cycles = feature_map.cycles(chip), weights.cycles(chip)
     out = _Results.of(tile, problem, chip)
-    cube = products * _product_cycles(tile, problem, chip)
-    near = _near_cycles(tile, problem, chip)
-    mte2 = feature_map.cycles(chip) + weights.cycles(chip) + out.side_bytes / _rate(chip, "ddr_ub")
-    mte2 += (feature_map.staged + weights.staged) / prod(tile.cores) / _rate(chip, "ddr_llb")
+    cube = products * _product_cycles(tile, problem, chip, steps)
+    near = _near_cycles(tile, problem, chip, steps)
     cores, per_kilocycle = prod(tile.cores), chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+    mte2 = map_cycles + weight_cycles + out.side_bytes / _rate(chip, "ddr_ub")
+    mte2 += (feature_map.staged + weights.staged) / cores / _rate(chip, "ddr_llb")
     loads = (feature_map.ddr + weights.ddr + cores * out.side_bytes) / per_kilocycle
     stores = cores * out.line_bytes / per_kilocycle
     # Work can begin with the first of all loads; from then on the cores' own work and the rest that DDR moves overlap.
     first_loads = (feature_map.ddr / feature_map.turns + weights.ddr / weights.turns) / per_kilocycle
-    first_queue = feature_map.cycles(chip) / feature_map.turns + weights.cycles(chip) / weights.turns
+    first_queue = map_cycles / feature_map.turns + weight_cycles / weights.turns
     latency = chip.path["ddr_l1"].latency_cycles
     if feature_map.staged or weights.staged:
         latency += chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles
@@ -60,7 +61,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     turns = rounds * (1 if "map" in tile.held else chunks)
     around = first + max(inside, outside + inside / turns) + leave - max(inside, mte2, loads + stores)
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
-    if rounds > 1 and 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes:
+    if rounds > 1 and 2 * tile.l0c_bytes > chip.memory.l0c_bytes:
         serial += out.fix_cycles
     if steps * tile.stacked > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
         serial += latency * chunks * rounds
@@ -87,16 +88,16 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
 # ---- beside the cube ---------------------------------------------------------------------------------------------
 
 
-def _product_cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
+def _product_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
     rows, columns = ceil_to(tile.positions, FRACTAL), ceil_to(tile.outputs, FRACTAL)
     k = problem.blocks * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
-    return rows * columns * k / chip.macs_per_cycle(problem.dtype) + tile.steps(problem) * chip.cube.overhead_cycles
+    return rows * columns * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
 
 
-def _near_cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
+def _near_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
     """Of MTE1: windows come for every product, weights for all of a tile; for more where one step has all of k."""
-    windows, weights = prod(tile.trips) * tile.stacked, prod(tile.trips)
-    if tile.steps(problem) == 1:
+    windows, weights = tile.rounds * tile.stacked, tile.rounds
+    if steps == 1:
         if "map" in tile.held and tile.stacked == 1:
             windows //= tile.trips[OUT]
         if tile.held == {"weights"}:
@@ -136,7 +137,7 @@ def _load(tile: Tile, chip: Chip, parts: int, lines: float, written: float, turn
     return _Load(shared, parts * lines * (1.0 if shared else ragged), llb, written * ragged, turns)
 
 
-def _map_load(tile: Tile, problem: Problem, chip: Chip) -> _Load:
+def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
     loads = tile.map_loads()
     height, width = problem.box(tile.map_rows, tile.columns, problem.kernel[0])
@@ -147,17 +148,17 @@ def _map_load(tile: Tile, problem: Problem, chip: Chip) -> _Load:
     runs = problem.channels * extents[KD] * (1 if whole_rows else height)
     lines = loads * runs * _lines(run, problem.map_shape[1] * size, chip.transfer.ddr_line_bytes)
     written = loads * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
-    turns = loads * (1 if "map" in tile.held else tile.chunks(problem))
+    turns = loads * (1 if "map" in tile.held else chunks)
     parts, _ = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
     ragged = 100 / chip.transfer.ragged_nz_percent if is_ragged else 1.0
     return _load(tile, chip, parts, lines, written, turns, ragged)
 
 
-def _weights_load(tile: Tile, problem: Problem, chip: Chip) -> _Load:
+def _weights_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     loads, held = tile.weight_loads(), "weights" in tile.held
-    moved = loads * (tile.weight_bytes(problem) if held else problem.blocks * BLOCK_BYTES * tile.outputs)
+    moved = loads * (tile.weight_bytes(problem, tile.chunk) if held else problem.blocks * BLOCK_BYTES * tile.outputs)
     _, parts = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
-    return _load(tile, chip, parts, moved, moved, loads * (1 if held else tile.chunks(problem)), 1.0)
+    return _load(tile, chip, parts, moved, moved, loads * (1 if held else chunks), 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -195,7 +196,7 @@ class _Results:
 
     @staticmethod
     def of(tile: Tile, problem: Problem, chip: Chip) -> _Results:
-        rounds = prod(tile.trips)
+        rounds = tile.rounds
         positions = tile.positions * tile.stacked
         elements = rounds * positions * tile.outputs
         run = positions * problem.result_bytes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler.target import Chip
-from compiler.tiling.search import Space, Work, analytical_cycles, queue_cycles
+from compiler.tiling.search import Space, Work, queue_cycles
 
 # What the trees see. All of it is a ratio, or a number that means the same on every chip.
 FEATURES = (
@@ -60,43 +60,66 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     """All tiles, the fastest first; of equals the one that the template names first."""
     tiles = list(space.tiles())
     works = [space.work(tile) for tile in tiles]
-    cycles = predicted_cycles(works, chip, learned=learned)
-    order = np.argsort(cycles, kind="stable")
-    return [
-        Ranked(tiles[index], works[index], float(cycles[index]), analytical_cycles(works[index], chip))
-        for index in order
-    ]
+    costs = _Costs.of(works, chip)
+    cycles = costs.learned(works, chip) if learned else costs.cycles
+    found = zip(cycles.tolist(), costs.cycles.tolist(), strict=True)
+    listed = [Ranked(tile, work, *each) for tile, work, each in zip(tiles, works, found, strict=True)]
+    return [listed[index] for index in np.argsort(cycles, kind="stable")]
 
 
 def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:
     """Of each tile, no less than its busiest queue takes. Without a model for the chip, the analytical cost alone."""
-    cycles = np.array([analytical_cycles(work, chip) for work in works])
-    forest = forest_of(chip) if learned and works else None
-    if forest is None:
-        return cycles
-    busiest = np.array([max(queue_cycles(work, chip)) for work in works])
-    return np.maximum(busiest, cycles * np.exp(forest.predict(features(works, chip))))
+    costs = _Costs.of(works, chip)
+    return costs.learned(works, chip) if learned else costs.cycles
 
 
 def features(works: Sequence[Work], chip: Chip) -> np.ndarray:
     """[work, feature], in the order of FEATURES."""
-    cycles = np.array([analytical_cycles(work, chip) for work in works])
-    queues = np.array([queue_cycles(work, chip) for work in works]) / cycles[:, None]
-    around = np.array([(work.first_cycles, work.last_cycles, work.serial_cycles) for work in works]) / cycles[:, None]
-    counts = np.array([(work.trips, work.turns, work.steps, work.instructions) for work in works])
-    second = np.sort(queues, axis=1)[:, -2:-1]
-    cores = np.array([[work.cores / chip.cores] for work in works])
-    parts = (
-        np.log(cycles)[:, None],
-        queues,
-        around,
-        second,
-        queues.sum(axis=1, keepdims=True),
-        np.log1p(counts),
-        np.log(cycles[:, None] / np.maximum(counts[:, :3], 1)),
-        cores,
-    )
-    return np.concatenate(parts, axis=1)
+    return _Costs.of(works, chip).features(works, chip)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """The analytical cost of tiles, and what it is made of."""
+
+    queues: np.ndarray  # [work, queue]
+    around: np.ndarray  # [work, first, last and serial cycles]
+    cycles: np.ndarray
+
+    @classmethod
+    def of(cls, works: Sequence[Work], chip: Chip) -> _Costs:
+        if not works:
+            return cls(*(np.zeros((0, *shape)) for shape in ((9,), (3,), ())))
+        queues = np.array([queue_cycles(work, chip) for work in works])
+        around = np.array([(work.first_cycles, work.last_cycles, work.serial_cycles) for work in works])
+        # In the order in which `analytical_cycles` adds: sums of floats depend on it.
+        cycles = np.maximum(1.0, queues.max(axis=1)) + around[:, 0] + around[:, 1] + around[:, 2]
+        return cls(queues, around, cycles)
+
+    def learned(self, works: Sequence[Work], chip: Chip) -> np.ndarray:
+        forest = forest_of(chip) if works else None
+        if forest is None:
+            return self.cycles
+        corrected = self.cycles * np.exp(forest.predict(self.features(works, chip)))
+        return np.asarray(np.maximum(self.queues.max(axis=1), corrected))
+
+    def features(self, works: Sequence[Work], chip: Chip) -> np.ndarray:
+        cycles = self.cycles[:, None]
+        queues, around = self.queues / cycles, self.around / cycles
+        counts = np.array([(work.trips, work.turns, work.steps, work.instructions) for work in works])
+        second = np.sort(queues, axis=1)[:, -2:-1]
+        cores = np.array([[work.cores / chip.cores] for work in works])
+        parts = (
+            np.log(cycles),
+            queues,
+            around,
+            second,
+            queues.sum(axis=1, keepdims=True),
+            np.log1p(counts),
+            np.log(cycles / np.maximum(counts[:, :3], 1)),
+            cores,
+        )
+        return np.concatenate(parts, axis=1)
 
 
 @dataclass(frozen=True)
