@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
+from typing import NamedTuple
 
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
@@ -110,8 +110,7 @@ def _near_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
 # ---- from afar ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Load:
+class _Load(NamedTuple):
     """How one operand comes into the cores."""
 
     shared: bool  # by cores of a cluster: then it comes by way of LLB
@@ -184,8 +183,7 @@ def _lines(run: int, pitch: int, line: int) -> float:
 # ---- on the way out ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Results:
+class _Results(NamedTuple):
     """What becomes of the sums of one core."""
 
     fix_cycles: float
