@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,9 +97,23 @@ class _Inherited:
 
 def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
     try:
-        return compile_kernel(job.func, job.schedule, chip, observer, job.name)
+        with _collected_after():
+            return compile_kernel(job.func, job.schedule, chip, observer, job.name)
     except NoRoadLeft as error:
         return error
+
+
+@contextmanager
+def _collected_after() -> Iterator[None]:
+    """Cycles among objects are looked for after a kernel, not while tens of thousands of its tiles are alive."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _in_process(index: int) -> dict[str, Any]:
