@@ -24,6 +24,7 @@ from tvm_ffi import structural_walk
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB, block_facts
+from compiler.tiling.narrow_softmax import narrowed
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.stages import Stage, Transfer, effort, itemsize, needs, stages_of, transfer
 from compiler.tiling.template import NoFeasibleTile, Tiled
@@ -97,8 +98,8 @@ class VectorSpace:
     """The blocks of a result that fit UB twice, or once where none does."""
 
     def __init__(self, func: Any, chip: Chip) -> None:
-        self.func, self.chip = func, chip
-        sch = new_schedule(func)
+        self.func, self.chip = narrowed(func), chip
+        sch = new_schedule(self.func)
         inline_elementwise(sch)
         self.stages = stages_of(sch, root_blocks(sch))
         names = [sch.get(block).name_hint for block in result_blocks(sch)]
