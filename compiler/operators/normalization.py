@@ -1,4 +1,7 @@
-"""Normalisation by the statistics of a row, which are computed in float32."""
+"""Normalisation by the statistics of a row, which are computed in float32.
+
+Layer norm of fp16 has rows in fp16 meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ from compiler.operators.broadcast import broadcast_shape, literal, normalised_ax
 from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import SUM, Rows, lp_norm, spatial_axes
 from compiler.operators.registry import composition, operator
+
+_NARROW = "float16"
+_SMALLER = 0.25  # no difference of fp16 numbers overflows, and the factor of one that large is no denormal
+_NARROW_EPSILON = 1e-6  # a smaller one would make what denormals are rounded by large
 
 
 def row_mean(rows: Rows, element: Callable[[tuple[Any, ...]], Any]) -> te.Tensor:
@@ -50,12 +57,50 @@ def layer_normalization(
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
     rows = _trailing_rows(x, axis, scale, bias)
+    if epsilon >= _NARROW_EPSILON and {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}:
+        return _narrow_layer_normalization(rows, x, scale, bias, epsilon)
     mean, rest, variance = centred(rows, x)
     inverse = inverse_deviation(rows, variance, epsilon)
 
     def normalised(*i: Any) -> Any:
         value = rest[i] * inverse[rows.row(i)]
         return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(result_dtype(x))
+
+    return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+
+
+def _narrow_layer_normalization(
+    rows: Rows, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None, epsilon: float
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """In fp16 what has as many elements as x, each value rounded once; sums and statistics in float32.
+
+    What is subtracted first is the mean as x can hold it, which leaves differences that are exact where they are small.
+    Its ``remainder`` is subtracted with the next factor. No row of x has less variance than its square, whatever the
+    mean was rounded to.
+    """
+    mean = row_mean(rows, lambda i: x[i].astype("float32"))
+    centre = te.compute(rows.kept, lambda *i: mean[i].astype(_NARROW), "centre")
+    remainder = te.compute(rows.kept, lambda *i: (mean[i] - centre[i].astype("float32")) * _SMALLER, "remainder")
+    rest = te.compute(
+        rows.shape,
+        lambda *i: (x[i].astype("float32") * _SMALLER + centre[rows.row(i)].astype("float32") * -_SMALLER).astype(
+            _NARROW
+        ),
+        "centred",
+    )
+    squares = row_mean(rows, lambda i: rest[i].astype("float32") * rest[i].astype("float32"))
+
+    def inverse_of(*i: Any) -> Any:
+        least = remainder[i] * remainder[i]
+        return tirx.rsqrt(tirx.max(squares[i] - least, least) + literal(epsilon * _SMALLER**2, "float32"))
+
+    factor = te.compute(rows.kept, inverse_of, "factor")
+    inverse = te.compute(rows.kept, lambda *i: factor[i] * _SMALLER, "inverse_deviation")
+
+    def normalised(*i: Any) -> Any:
+        offset, times = (one[rows.row(i)].astype(_NARROW).astype("float32") for one in (remainder, factor))
+        value = ((rest[i].astype("float32") - offset) * times).astype(_NARROW).astype("float32")
+        return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(_NARROW)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
 

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from compiler.errors import InvalidError, UnsupportedError
+from compiler.operators.normalization import layer_normalization
+from compiler.tiling import vector
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import floats, onnxruntime_node
+from tests.tiling.kernels import run
 
 
 @pytest.mark.parametrize("axis", [-1, 1, 0])
@@ -27,6 +30,44 @@ def test_rows_of_float16_are_normalised_in_float32() -> None:
     wide = x.astype("float64")
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(evaluate("LayerNormalization", x, one, outputs=1), expected, rtol=2e-3, atol=2e-3)
+
+
+def hard_rows(columns: int) -> np.ndarray:
+    """Rows of different spread and offset in fp16: large, alike, nearly alike, and far from zero."""
+    rng = np.random.default_rng(3)
+    spread = np.exp(rng.uniform(np.log(0.01), np.log(100), (16, 1)))
+    rows = [rng.standard_normal((16, columns)) * spread + rng.uniform(-1, 1, (16, 1)) * spread]
+    rows += [np.full((1, columns), 3.0), rng.uniform(-6e4, 6e4, (1, columns)), rng.choice([-6e4, 6e4], (1, columns))]
+    rows += [rng.standard_normal((1, columns)) * 1e-4, 1000 + rng.choice([0, 0.5], (1, columns))]
+    return np.concatenate([*rows, 2040 + rng.choice([-1, 0, 1, 2], (1, columns))]).astype(np.float16)
+
+
+# Four roundings to fp16 reach a result: the difference, the factor of its row, their product, and with scale and bias.
+@pytest.mark.parametrize("chip", [None, "tw1", "tw2"])
+@pytest.mark.parametrize("columns", [1, 17, 777, 1024])
+def test_layer_normalization_in_float16(chip: str | None, columns: int) -> None:
+    x = hard_rows(columns)
+    rng = np.random.default_rng(4)
+    scale = rng.uniform(0.5, 1.5, columns).astype(np.float16)
+    bias = (0.1 * rng.standard_normal(columns)).astype(np.float16)
+    wide = x.astype("float64")
+    rest = wide - wide.mean(1, keepdims=True)
+    expected = rest / np.sqrt(np.square(rest).mean(1, keepdims=True) + 1e-5) * scale.astype("float64") + bias
+    if chip is None:
+        result = evaluate("LayerNormalization", x, scale, bias, outputs=1)
+    else:
+        inputs = {"x": x, "scale": scale, "bias": bias}
+        result = run(vector.schedule, chip, inputs, lambda *given: layer_normalization(*given)[0]).output
+    np.testing.assert_allclose(result.astype("float64"), expected, rtol=2e-3, atol=1e-3)
+
+
+def test_a_small_epsilon_keeps_float16_rows_in_float32() -> None:
+    x, one = np.full((1, 64), 3, np.float16), np.ones(64, np.float16)
+    x[0, 0] += np.float16(0.002)
+    wide = x.astype("float64")
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-12)
+    result = evaluate("LayerNormalization", x, one, outputs=1, epsilon=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_rms_normalization() -> None:
