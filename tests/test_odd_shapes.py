@@ -53,6 +53,22 @@ def test_a_matrix_times_itself() -> None:
     check([node("Mul", "x x", "y")], {"x": x}, x * x)
 
 
+def test_a_matrix_times_itself_transposed() -> None:
+    x = normal(17, 23)
+    check([node("Transpose", "x", "t", perm=[1, 0]), node("MatMul", "x t", "y")], {"x": x}, x @ x.T)
+
+
+def test_a_transposed_operand_of_odd_products() -> None:
+    turned = node("Transpose", "w", "t", perm=[1, 0])
+    product = node("MatMul", "x t", "y")
+    x, w = normal(70), normal(6, 70)
+    check([turned, product], {"x": x, "w": w}, x @ w.T)
+    x, w = normal(3, 0), normal(4, 0)
+    check([turned, product], {"x": x, "w": w}, np.zeros((3, 4), np.float32))
+    a, b = (RNG.integers(-9, 9, shape).astype(np.int32) for shape in ((5, 7), (6, 7)))
+    check([turned, product], {"x": a, "w": b}, a @ b.T)
+
+
 @pytest.mark.parametrize("operator", ["Relu", "Identity"])
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
 def test_no_axes_or_no_elements(operator: str, shape: tuple[int, ...]) -> None:

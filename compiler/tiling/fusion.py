@@ -1,10 +1,13 @@
-"""One kernel from a group of operators: their stages one after another, over buffers that only the kernel sees."""
+"""One kernel from a group of operators: their stages one after another, over buffers that only the kernel sees.
+
+What only moves elements to where another stage reads them is no stage: that one reads them where they were.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_equal, structural_map
 
 from compiler import graph
@@ -20,11 +23,14 @@ def fuse(module: Any, group: Any) -> Any:
     inner: list[Any] = []
     statements = []
     names = dict[str, int]()
+    moved = set[str]()
     for call in body.calls:
         made = [_declare(kind, f"t{len(buffers) + k}") for k, kind in enumerate(call.types)]
         is_result = any(call.var.same_as(result) for result in body.results)
         (results if is_result else inner).extend(made)
         buffers[call.var] = made[0]
+        if not is_result and graph.attribute(module[call.callee], "tw.schedule") == "movement":
+            moved.add(made[0].name)
         function = s_tir.renew_defs(module[call.callee])
         arguments = [*(buffers[argument] for argument in call.arguments), *made]
         if len(arguments) != len(function.params):
@@ -38,7 +44,17 @@ def fuse(module: Any, group: Any) -> Any:
     params = [*(buffers[param] for param in body.params), *results]
     fused = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
     first = module[body.calls[0].callee]
-    return fused.with_attrs({key: value for key, value in first.attrs.items() if not key.startswith("tw.")})
+    fused = fused.with_attrs({key: value for key, value in first.attrs.items() if not key.startswith("tw.")})
+    return _read_in_place(fused, moved) if moved else fused
+
+
+def _read_in_place(func: Any, moved: set[str]) -> Any:
+    """The function without the stages that fill the buffers of these names."""
+    sch = s_tir.Schedule(ir.IRModule({"main": func}))
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        if sch.get(block).writes[0].source.name in moved:
+            sch.compute_inline(block)
+    return sch.mod["main"]
 
 
 def _buffer(value: Any, name: str) -> Any:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
+from tvm_ffi import structural_walk
 
 from compiler import graph
 from compiler.graph import Body, Call
@@ -19,6 +20,7 @@ MASTERS = frozenset({"matmul", "convolution", "attention", "pooling", "reduction
 # These take elementwise operators before them along, too: their inputs lie in UB anyway.
 WITH_PROLOGUE = frozenset({"reduction", "softmax", "norm"})
 FOLLOWER = "elementwise"
+PRODUCTS = frozenset({"matmul", "attention"})
 VIEW = "view"
 
 
@@ -36,6 +38,9 @@ class GroupOperators(Pass):
     A reduction joins the elementwise group that makes its input likewise. A product, the softmax of its rows and the
     product of that with something become one group, so that scores never leave the core. By (1) no value leaves a
     group and comes back, so the groups are in an order without cycles.
+
+    A product takes along the transposition that nobody else reads of its second operand, where
+    (4) only the last two axes change places: what is a row to one is a column to the other, and loads turn them.
     """
 
     name: ClassVar[str] = "group-operators"
@@ -79,6 +84,9 @@ class _Grouping:
         for group in self._unique():
             if group.schedule == "matmul":
                 self._make_attention(group)
+        for group in self._unique():
+            if group.schedule in PRODUCTS:
+                self._take_transpositions(group)
         return sorted(self._unique(), key=lambda group: self.position[group.calls[-1].var])
 
     def _unique(self) -> list[_Group]:
@@ -94,6 +102,13 @@ class _Grouping:
         values.schedule = "attention"
         for call in values.calls:
             self.group_of[call.var] = values
+
+    def _take_transpositions(self, group: _Group) -> None:
+        for product in [call for call in group.calls if schedule_of(self.module, call) == "matmul"]:
+            operand = self._only_reader(group, product.arguments[1:2], "movement")
+            if operand is not None and swaps_rows_and_columns(self.module[operand.calls[-1].callee]):
+                group.calls[:] = [*operand.calls, *group.calls]
+                self.group_of[operand.calls[-1].var] = group
 
     def _only_reader(self, reader: _Group, arguments: Iterable[Any], schedule: str) -> _Group | None:
         """The group of class ``schedule`` whose result is among ``arguments`` and goes nowhere but to ``reader``."""
@@ -139,12 +154,23 @@ def schedule_of(module: Any, call: Call) -> str:
     return str(module[call.callee].attrs["tw.schedule"])
 
 
+def swaps_rows_and_columns(func: Any) -> bool:
+    """Whether an operator only moves elements, to where the last two indices have changed places."""
+    stores: list[Any] = []
+    structural_walk(func.body, (tirx.BufferStore, stores.append))
+    if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(stores[0].indices) < 2:
+        return False
+    *batch, row, column = stores[0].indices
+    wanted, held = [*batch, column, row], stores[0].value.indices
+    return len(held) == len(wanted) and all(i.same_as(j) for i, j in zip(held, wanted, strict=True))
+
+
 @dataclass
 class Outside:
     """What a list of calls reads and does not make, in order of first use; for each call which of it its arguments are.
 
-    A call that reads one value as two of its inputs reads it twice, unless it is elementwise: in a product of a matrix
-    with itself, tiles of the two are not the same.
+    What several calls or inputs of calls that are not elementwise read is there for each of them: in a product of a
+    matrix with itself, transposed or not, tiles of the two are not the same.
     """
 
     values: list[Any] = field(default_factory=list)
@@ -153,14 +179,17 @@ class Outside:
     @classmethod
     def of(cls, calls: Iterable[Call], module: Any) -> Outside:
         found, made, position = cls(), set[Any](), dict[Any, int]()
+        tiled = set[Any]()
         for call in calls:
-            seen, places = set[Any](), list[int | None]()
+            places = list[int | None]()
+            elementwise = schedule_of(module, call) == FOLLOWER
             for argument in call.arguments:
-                again = argument in seen and schedule_of(module, call) != FOLLOWER
+                again = argument in tiled and not elementwise
                 if argument not in made and (again or argument not in position):
                     position[argument] = len(found.values)
                     found.values.append(argument)
-                seen.add(argument)
+                if not elementwise:
+                    tiled.add(argument)
                 places.append(None if argument in made else position[argument])
             found.arguments.append(places)
             made.add(call.var)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
-from compiler.operators.matmul import matmul
+from compiler.operators.matmul import cast_stage, matmul, product
 from compiler.operators.softmax import softmax
 from compiler.target import load_chip
 from compiler.tiling import attention as template
@@ -76,6 +76,25 @@ def test_attention(chip: str, batch: tuple[int, ...], sizes: tuple[int, int, int
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 def test_fewer_rows(chip: str) -> None:
     check(chip, (1,), (70, 32, 90, 32), "float16", None, 2)
+
+
+def of_rows_of_keys(q: Any, k: Any, v: Any) -> Any:
+    """Attention whose keys are stored as the queries are, a row each."""
+    scores = cast_stage(product(q, k, transpose_b=True), str(q.dtype))
+    scaled = te.compute(scores.shape, lambda *i: scores[i] * tirx.const(SCALE, str(scores.dtype)), "scaled")
+    return matmul(softmax(scaled), v)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_keys_in_rows(chip: str, attempt: int) -> None:
+    rng = np.random.default_rng(7)
+    arrays = {"q": random(rng, "float16", 2, 70, 32)}
+    arrays |= {name: random(rng, "float16", 2, 90, 32) for name in ("k", "v")}
+    output = run(template.schedule, chip, arrays, of_rows_of_keys, attempt).output
+    q, k, v = exact(list(arrays.values()))
+    wanted = expected(q, np.swapaxes(k, -1, -2), v)
+    np.testing.assert_allclose(output.astype(np.float64), wanted, atol=8e-3, rtol=0)
 
 
 def test_rows_too_long_for_ub() -> None:

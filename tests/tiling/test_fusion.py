@@ -64,6 +64,26 @@ def test_one_array_given_twice() -> None:
     np.testing.assert_allclose(on_cpu(func, x), x * x)
 
 
+def test_a_transposed_operand_is_read_where_it_was() -> None:
+    nodes = [helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["a", "t"], ["y"])]
+    func = fused(nodes, {"a": (3, 4), "b": (5, 4)})
+    stages: list[str] = []
+    structural_walk(func.body, (s_tir.SBlock, lambda block: stages.append(block.name_hint)))
+    assert sorted(stages) == ["matmul", "root"]
+    inputs = {p.name: np.arange(20 if int(p.shape[0]) == 5 else 12, dtype=np.float32) for p in func.params[:-1]}
+    arrays = [inputs[p.name].reshape([int(n) for n in p.shape]) for p in func.params[:-1]]
+    a, b = sorted(arrays, key=len)
+    np.testing.assert_allclose(on_cpu(func, *arrays), a @ b.T)
+
+
+def test_a_matrix_times_itself_transposed_reads_it_twice() -> None:
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["x", "t"], ["y"])]
+    func = fused(nodes, {"x": (3, 4)})
+    assert [[int(n) for n in p.shape] for p in func.params] == [[3, 4], [3, 4], [3, 3]]
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_allclose(on_cpu(func, x, x), x @ x.T)
+
+
 def test_names_of_blocks_are_unique() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a0"])]
     nodes += [helper.make_node("Relu", [f"a{k}"], [f"a{k + 1}" if k < 2 else "y"]) for k in range(3)]

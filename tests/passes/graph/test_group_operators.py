@@ -93,6 +93,34 @@ def test_scores_that_somebody_else_reads_are_no_attention() -> None:
     assert groups(nodes, shapes, ["y", "z"]) == [["MatMul"], ["Softmax"], ["MatMul"], ["Relu"]]
 
 
+def test_a_product_reads_a_transposed_operand_where_it_was() -> None:
+    nodes = [node("Transpose", "b", "t", perm=[0, 2, 1]), node("MatMul", "a t", "y")]
+    shapes = {"a": (2, 16, 8), "b": (2, 12, 8)}
+    assert groups(nodes, shapes, ["y"]) == [["Transpose", "MatMul"]]
+    assert groups(nodes, shapes, ["y", "t"]) == [["Transpose"], ["MatMul"]]
+
+
+def test_keys_that_are_transposed_belong_to_attention() -> None:
+    nodes = [
+        node("MatMul", "q w", "r"),
+        node("Transpose", "k", "t", perm=[0, 2, 1]),
+        node("MatMul", "r t", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p v", "y"),
+    ]
+    shapes = {"q": (2, 16, 8), "w": (8, 8), "k": (2, 12, 8), "v": (2, 12, 8)}
+    assert groups(nodes, shapes, ["y"]) == [["MatMul"], ["Transpose", "MatMul", "Softmax", "MatMul"]]
+
+
+@pytest.mark.parametrize("perm", [[2, 1, 0], [1, 0, 2]])
+def test_other_orders_of_axes_are_kernels_of_their_own(perm: list[int]) -> None:
+    nodes = [node("Transpose", "b", "t", perm=perm), node("MatMul", "a t", "y")]
+    shape = [0, 0, 0]
+    for place, axis in enumerate(perm):
+        shape[axis] = (2, 8, 12)[place]
+    assert groups(nodes, {"a": (2, 16, 8), "b": tuple(shape)}, ["y"]) == [["Transpose"], ["MatMul"]]
+
+
 def test_a_group_is_bounded() -> None:
     nodes = [node("Relu", "x", "a0"), *(node("Sigmoid", f"a{k}", f"a{k + 1}") for k in range(5))]
     assert [len(group) for group in groups(nodes, {"x": (4, 8)}, ["a5"], operators=4)] == [4, 2]
