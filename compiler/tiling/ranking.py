@@ -134,13 +134,17 @@ class Forest:
     depth: int
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
-        trees = np.arange(len(self.left))[None, :]
-        at = np.zeros((len(rows), len(self.left)), np.int64)
+        trees, nodes = self.left.shape
+        roots = np.arange(trees) * nodes
+        feature, value = self.feature.ravel(), self.value.ravel()
+        children = np.stack((self.right, self.left), axis=-1) + roots[:, None, None]
         compared = rows.astype(np.float32)
+        first = np.arange(len(rows))[:, None] * compared.shape[1]  # of each row
+        at = np.broadcast_to(roots, (len(rows), trees))  # numbers of nodes, over all trees
         for _ in range(self.depth):
-            seen = np.take_along_axis(compared, self.feature[trees, at], axis=1)
-            at = np.where(seen < self.value[trees, at], self.left[trees, at], self.right[trees, at])
-        return np.asarray(self.base + self.value[trees, at].sum(axis=1, dtype=np.float64))
+            goes_left = compared.take(first + feature.take(at)) < value.take(at)
+            at = children.take(2 * at + goes_left)
+        return np.asarray(self.base + value.take(at).sum(axis=1, dtype=np.float64))
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any]) -> Forest:
