@@ -80,19 +80,20 @@ def _narrow_layer_normalization(
     """
     mean = row_mean(rows, lambda i: x[i].astype("float32"))
     centre = te.compute(rows.kept, lambda *i: mean[i].astype(_NARROW), "centre")
-    remainder = te.compute(rows.kept, lambda *i: (mean[i] - centre[i].astype("float32")) * _SMALLER, "remainder")
+
+    def from_centre(value: Any, row: Any) -> Any:
+        return value * _SMALLER + centre[row].astype("float32") * -_SMALLER
+
     rest = te.compute(
-        rows.shape,
-        lambda *i: (x[i].astype("float32") * _SMALLER + centre[rows.row(i)].astype("float32") * -_SMALLER).astype(
-            _NARROW
-        ),
-        "centred",
+        rows.shape, lambda *i: from_centre(x[i].astype("float32"), rows.row(i)).astype(_NARROW), "centred"
     )
+    remainder = te.compute(rows.kept, lambda *i: from_centre(mean[i], i), "remainder")
+    least = te.compute(rows.kept, lambda *i: remainder[i] * remainder[i], "least")
     squares = row_mean(rows, lambda i: rest[i].astype("float32") * rest[i].astype("float32"))
 
     def inverse_of(*i: Any) -> Any:
-        least = remainder[i] * remainder[i]
-        return tirx.rsqrt(tirx.max(squares[i] - least, least) + literal(epsilon * _SMALLER**2, "float32"))
+        around_centre = squares[i] + literal(epsilon * _SMALLER**2, "float32")
+        return tirx.rsqrt(tirx.max(around_centre - least[i], least[i]))
 
     factor = te.compute(rows.kept, inverse_of, "factor")
     inverse = te.compute(rows.kept, lambda *i: factor[i] * _SMALLER, "inverse_deviation")

@@ -61,6 +61,14 @@ def test_layer_normalization_in_float16(chip: str | None, columns: int) -> None:
     np.testing.assert_allclose(result.astype("float64"), expected, rtol=2e-3, atol=1e-3)
 
 
+def test_statistics_of_float16_rows() -> None:
+    x, one = hard_rows(777), np.ones(777, np.float16)
+    wide = x.astype("float64")
+    _, mean, inverse = evaluate("LayerNormalization", x, one)
+    np.testing.assert_allclose(mean, wide.mean(1, keepdims=True), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5), rtol=2e-3)
+
+
 def test_a_small_epsilon_keeps_float16_rows_in_float32() -> None:
     x, one = np.full((1, 64), 3, np.float16), np.ones(64, np.float16)
     x[0, 0] += np.float16(0.002)
