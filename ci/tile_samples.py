@@ -33,6 +33,7 @@ class Sample:
     tile: Any
     work: Work
     cycles: int
+    at_random: bool = True  # drawn from all tiles alike; not for where a ranking has it
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,18 @@ def timed(space: Space, tile: Any, chip: Chip, name: str) -> int | None:
     return None
 
 
-def drawn_tiles(found: list[Ranked], count: int, name: str) -> list[Ranked]:
-    """All, or so many: a half of the first in order, where ranking has to be right, the others anywhere behind."""
+def drawn_tiles(found: list[Ranked], count: int, name: str) -> dict[Any, bool]:
+    """All, or so many: a half of the first in order, where ranking has to be right, the others of all alike.
+
+    With each, whether it is one of the others.
+    """
     if len(found) <= count:
-        return found
+        return {one.tile: True for one in found}
     random = Random(crc32(name.encode()))
-    front = found[: 2 * count]
-    first = sorted(random.sample(range(len(front)), count // 2))
-    others = sorted(random.sample(range(len(found)), count - len(first)))
-    return [found[index] for index in sorted({*first, *others})]
+    first = random.sample(range(len(found[: 2 * count])), count // 2)
+    others = random.sample(range(len(found)), count - len(first))
+    drawn = dict.fromkeys(first, False) | dict.fromkeys(others, True)
+    return {found[index].tile: drawn[index] for index in sorted(drawn)}
 
 
 def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sampled:
@@ -81,12 +85,11 @@ def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sam
     if space is None:
         return Sampled(job.name, (), 0)
     found = ranked(space, chip, learned=False)
-    chosen = {one.tile: one for one in drawn_tiles(found, count, job.name)}
-    chosen |= {one.tile: one for one in found if one.tile in set(always)}
+    chosen = dict.fromkeys(always, False) | drawn_tiles(found, count, job.name)
     samples = [
-        Sample(one.tile, one.work, cycles)
-        for one in chosen.values()
-        if (cycles := timed(space, one.tile, chip, job.name))
+        Sample(one.tile, one.work, cycles, chosen[one.tile])
+        for one in found
+        if one.tile in chosen and (cycles := timed(space, one.tile, chip, job.name))
     ]
     return Sampled(job.name, tuple(samples), len(found))
 

@@ -27,7 +27,7 @@ from compiler.tiling.ranking import FEATURES, Forest, features
 from compiler.tiling.search import analytical_cycles
 
 FOLDER = Path(compiler.tiling.__file__).parent / "models"
-KERNELS, TILES = 120, 14
+KERNELS, TILES = 240, 16
 TREES = 110
 PARAMETERS = {
     "objective": "reg:squarederror",

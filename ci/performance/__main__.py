@@ -61,11 +61,12 @@ def measured(part: str, args: argparse.Namespace) -> str:
 
 def printed(command: Sequence[str]) -> str:
     """What another command prints, as it stands in the document."""
-    found = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    print(found)
-    return f"`python -m {' '.join(command)}` prints:\n\n```text\n{found.rstrip()}\n```"
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout)
+    if not done.stdout.strip():
+        raise SystemExit(f"python -m {' '.join(command)} printed nothing and ended with {done.returncode}")
+    missed = ", and misses a target of its own" if done.returncode else ""
+    return f"`python -m {' '.join(command)}` prints{missed}:\n\n```text\n{done.stdout.rstrip()}\n```"
 
 
 # ---- cycles are exact: any change is on purpose -------------------------------------------------------------------
