@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm_ffi import structural_walk
 
 from compiler.isa.timing import ceil_div
@@ -161,9 +161,17 @@ def _stream(sch: Any, reduction: Any, outside: Any, piece: int) -> None:
     own = loops[1 + [sch.get(loop).loop_var for loop in loops].index(sch.get(outside).loop_var) :]
     reduced = len(block_facts(sch.get(reduction)).reduced)
     spatial, axes = own[: len(own) - reduced], own[len(own) - reduced :]
-    results = prod(int(sch.get(loop).extent) for loop in spatial)
+    results = prod(_longest(sch, loops, loop) for loop in spatial)
     inner = _cut(sch, axes, max(1, piece // results), before=spatial)
     stage_inputs(sch, [reduction], inner)
+
+
+def _longest(sch: Any, around: list[Any], loop: Any) -> int:
+    """The most turns of a loop whose extent may depend on those around it."""
+    analyzer = sym.Analyzer()
+    for outer in (sch.get(each) for each in around):
+        analyzer.bind(outer.loop_var, ir.Range.from_min_extent(outer.min, outer.extent))
+    return max(1, int(analyzer.const_int_bound(sch.get(loop).extent).max_value))
 
 
 def _cut(sch: Any, loops: list[Any], elements: int, before: list[Any] | None = None) -> Any:
