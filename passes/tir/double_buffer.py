@@ -46,8 +46,6 @@ class DoubleBuffer(Pass):
        arrive: by more than one ``latency_share`` of the time in which it fills a slot.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden.
-    5. Results of several products side by side in L0C, taken out piece by piece, stay in one slot: flags of their rings
-       left pieces of ragged tiles unordered.
     """
 
     name: ClassVar[str] = "double-buffer"
@@ -249,8 +247,6 @@ class _Finder:
         self._scalar(*(value for value in call.operands if not isinstance(value, Address)))
         for tensor, address in zip(call.row.tensors, addresses, strict=True):
             self._touch(address.buffer, call.queue, writes="w" in tensor.role)
-            if address.byte_offset is not None and memory_of(address.buffer) == "l0c":
-                self._touch(address.buffer, Queue.S)  # condition 5
             self._scalar(*address.indices, *(() if address.byte_offset is None else (address.byte_offset,)))
 
     def _scalar(self, *expressions: Any) -> None:

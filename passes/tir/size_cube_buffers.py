@@ -1,4 +1,4 @@
-"""Say how many bytes the buffers around the cube take."""
+"""Say how many bytes the buffers around the cube take, and where products that share one begin."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import tvm_ffi
 from tvm import tirx
 
-from compiler.emission.cube.places import MARK
-from compiler.emission.cube.sizes import physical_sizes
+from compiler.emission.cube.places import MARK, ROWS
+from compiler.emission.cube.sizes import physical_sizes, rows_of_one
 from compiler.emission.cube.windows import map_axes
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, uses
@@ -25,6 +25,11 @@ class SizeCubeBuffers(Pass):
     a = alloc((100, 77), "float16", scope="local.l0a")
     -> a = alloc((100, 77), "float16", scope="local.l0a", annotations={"tw.bytes": 17920})
 
+    Nests of a buffer in L0C with several products say how many rows each of these has, so that a last one with fewer
+    begins where it was meant to:
+
+    mark "product": c[h * 2 + i, n] += ... -> tw.rows_of_one = 2: mark "product": c[h * 2 + i, n] += ...
+
     A buffer of a feature map becomes as large as what is loaded into it. TVM sizes it by the difference of two bounds
     that it cannot compare; legal because the first element that is loaded lies at the start of the buffer.
     """
@@ -37,6 +42,7 @@ class SizeCubeBuffers(Pass):
         sizes = physical_sizes(subject.body)
         if not sizes:
             return subject
+        subject = _with_rows(subject, rows_of_one(subject.body))
 
         def annotate(statement: Any) -> Any:
             size = sizes.get(statement.buffer)
@@ -45,6 +51,20 @@ class SizeCubeBuffers(Pass):
             return tirx.AllocBuffer(statement.buffer, {**dict(statement.annotations), BYTES: size}, statement.span)
 
         return tvm_ffi.structural_map(subject, (tirx.AllocBuffer, annotate))
+
+
+def _with_rows(func: Any, rows: dict[Any, int]) -> Any:
+    """Nests say how many rows each of several products has."""
+
+    def mark(statement: Any) -> Any:
+        if statement.attr_key != MARK:
+            return statement
+        known = [count for buffer, count in rows.items() if uses(statement.body, (buffer,))]
+        if not known:
+            return statement
+        return tirx.AttrStmt(0, ROWS, tirx.IntImm("int32", known[0]), statement, statement.span)
+
+    return tvm_ffi.structural_map(func, (tirx.AttrStmt, mark)) if rows else func
 
 
 def _cut_maps(func: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from compiler.emission.cube.sizes import physical_sizes
+from compiler.emission.cube.places import ROWS
+from compiler.emission.cube.sizes import physical_sizes, rows_of_one
 from compiler.emission.nest import Surroundings
 from tests.emission.nests import buffer, emitted, load, nest, outer, reasons
 
@@ -158,3 +159,18 @@ def test_fractal_buffers_are_larger_than_their_elements() -> None:
     near, far = buffer("shared.l1", "float16", 20, 30), buffer("global", "float16", 20, 30)
     block = nest([20, 30], near, lambda i, j: ((i, j), load(far, i, j)), "operand")
     assert physical_sizes(block) == {near: 20 * 32 * 2}
+
+
+def test_the_last_of_several_products_has_the_room_and_the_place_of_any() -> None:
+    a, b = buffer("local.l0a", "float32", 2, 3, 30), buffer("local.l0b", "float32", 30, 10)
+    c = buffer("local.l0c", "float32", 3, 3, 10)
+    surroundings = Surroundings()
+    h = outer("h", 2, surroundings) * 2
+
+    def body(i: Any, j: Any, n: Any, k: Any) -> tuple[Any, Any]:
+        return (h + i, j, n), load(c, h + i, j, n) + load(a, i, j, k) * load(b, k, n)
+
+    assert physical_sizes(nest([2, 3, 10, 30], c, body, "product"))[c] == 2 * 16 * 16 * 4
+    assert rows_of_one(nest([2, 3, 10, 30], c, body, "product")) == {c: 6}
+    last = tirx.AttrStmt(tirx.IntImm("int32", 0), ROWS, 6, nest([1, 3, 10, 30], c, body, "product"))
+    assert emitted(last, surroundings=surroundings) == "madacc.fp32 l0c+h * 1024, l0a[0, 0, 0], l0b[0, 0], 3, 10, 30"

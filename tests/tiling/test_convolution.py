@@ -162,3 +162,16 @@ def test_kinds_of_tiles(chip: str, kind: str) -> None:
     kernel = (1, 1) if kind == "one step" else (3, 3)
     case = {"x": (2, 20, 31, 15), "w": (136, 20, *kernel), "pads": (1, 1, 1, 1)}
     check(chip, case, "float16", bias=True, relu=True, cut=cut)
+
+
+@pytest.mark.parametrize(("height", "rows"), [(3, 2), (7, 4)])
+def test_the_last_of_several_products_has_fewer_rows(height: int, rows: int) -> None:
+    """In turns that share a ring of slots in L0C, where one that took too little room would reach into the next."""
+
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        wanted = (rows, 2, 2, (1,) * 6)
+        found = [t for t in space.tiles() if (t.rows, t.stacked, t.trips[5], t.cores) == wanted]
+        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+
+    check("tw1", {"x": (1, 40, height, 3), "w": (128, 40, 1, 1)}, "float32", cut=cut)

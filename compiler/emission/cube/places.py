@@ -22,6 +22,7 @@ from compiler.isa.timing import ceil_div
 
 FRACTAL_ROW_BYTES = 32
 MARK = "pragma_tw_cube"
+ROWS = "tw.rows_of_one"  # of several products in L0C, the rows of each but the last
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def l0_bytes(scope: str, rows: int, columns: int, dtype: str) -> int:
 def place_in_l0c(nest: Nest, result: Access) -> tuple[Any, Any] | None:
     """The byte at which the product begins that a nest makes or takes out, and the first column; None for other places.
 
-    L0C holds products of as many rows one after another: the first row counts them.
+    L0C holds several products one after another, each in the place of as many rows as the first has.
     """
     if is_zero(result.base):
         return 0, 0
@@ -168,7 +169,8 @@ def place_in_l0c(nest: Nest, result: Access) -> tuple[Any, Any] | None:
     if column is None or mark_of(nest).endswith("rows"):
         return None
     analyzer = result.surroundings.analyzer
-    rows = product_of([loop.bound for loop in along_rows])
+    known = nest.pragmas.get(ROWS)
+    rows = product_of([loop.bound for loop in along_rows]) if known is None else int(known)
     if not analyzer.can_prove(tirx.floormod(first, rows) == 0):
         return None
     if not analyzer.can_prove(tirx.floormod(column.base, FRACTAL) == 0):

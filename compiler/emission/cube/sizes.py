@@ -11,6 +11,7 @@ from tvm_ffi import structural_walk
 
 from compiler.emission.cube.places import MARK, l0_bytes, l1_matrix_bytes
 from compiler.emission.cube.windows import map_axes, map_bytes
+from compiler.isa.timing import ceil_div
 from compiler.tir.scopes import ISA_DTYPE
 
 PRODUCT = "product"
@@ -19,15 +20,34 @@ PRODUCT = "product"
 def physical_sizes(body: Any) -> dict[Any, int]:
     """Bytes of every buffer that a marked nest fills, by buffer; the largest where several nests do."""
     sizes: dict[Any, int] = {}
+    for mark, store in _marked(body):
+        for buffer, size in _sizes(mark, store):
+            sizes[buffer] = max(size, sizes.get(buffer, 0))
+    return sizes
+
+
+def rows_of_one(body: Any) -> dict[Any, int]:
+    """Of every buffer in L0C that holds several products: the rows of each but the last."""
+    found: dict[Any, int] = {}
+    for mark, store in _marked(body):
+        if _is_product(mark, store):
+            rows, of_all = _rows(store)
+            if of_all > rows:
+                found[store.buffer] = max(rows, found.get(store.buffer, 0))
+    return found
+
+
+def _marked(body: Any) -> list[tuple[str, Any]]:
+    """What a template says of each nest that it marks, and the nest's store."""
+    found: list[tuple[str, Any]] = []
 
     def visit(mark: Any) -> None:
         store = _store_in(mark.body) if str(mark.attr_key) == MARK else None
         if store is not None:
-            for buffer, size in _sizes(str(mark.value.value), store):
-                sizes[buffer] = max(size, sizes.get(buffer, 0))
+            found.append((str(mark.value.value), store))
 
     structural_walk(body, (tirx.AttrStmt, visit))
-    return sizes
+    return found
 
 
 def _store_in(stmt: Any) -> Any | None:
@@ -37,11 +57,15 @@ def _store_in(stmt: Any) -> Any | None:
     return stmt if isinstance(stmt, tirx.BufferStore) else None
 
 
+def _is_product(mark: str, store: Any) -> bool:
+    return mark == PRODUCT and isinstance(store.value, tirx.Add)
+
+
 def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
     buffer = store.buffer
     dtype = ISA_DTYPE[str(buffer.dtype)]
     axes = map_axes(mark)
-    if mark == PRODUCT and isinstance(store.value, tirx.Add):
+    if _is_product(mark, store):
         yield from _product_sizes(store)
     elif buffer.scope() == "shared.l1" and axes is not None:
         yield buffer, map_bytes(tuple(int(n) for n in buffer.shape), axes, dtype)
@@ -51,24 +75,39 @@ def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
-    """A dimension that an index of the product moves along belongs to what the index counts: rows, columns or k."""
+    a, b = _factors(store)
+    for load, along in ((a, _variables(b.indices)), (b, _variables(store.indices))):
+        first, second = _split(load.source, load.indices, along)
+        yield load.source, l0_bytes(load.source.scope(), first, second, ISA_DTYPE[str(load.source.dtype)])
+    rows, of_all = _rows(store)
+    columns = prod(int(n) for n in store.buffer.shape) // of_all
+    one = l0_bytes(store.buffer.scope(), rows, columns, ISA_DTYPE[str(store.buffer.dtype)])
+    yield store.buffer, ceil_div(of_all, rows) * one
+
+
+def _factors(store: Any) -> tuple[Any, Any]:
     loads: list[Any] = []
     structural_walk(store.value, (ir.TensorLoad, loads.append))
     a, b = (next(load for load in loads if load.source.scope() == scope) for scope in ("local.l0a", "local.l0b"))
-    in_b, in_c = _variables(b.indices), _variables(store.indices)
-    rows_of_one = 0
-    for buffer, indices, along in (
-        (a.source, a.indices, in_b),
-        (b.source, b.indices, in_c),
-        (store.buffer, store.indices, in_b),
-    ):
-        second = prod(int(n) for n, index in zip(buffer.shape, indices, strict=True) if _variables([index]) & along)
-        first = prod(int(n) for n in buffer.shape) // second
-        rows_of_one = rows_of_one or first
-        # L0C holds products of as many rows one after another.
-        several = buffer.scope() == "local.l0c" and first % rows_of_one == 0
-        count = first // rows_of_one if several else 1
-        yield buffer, count * l0_bytes(buffer.scope(), first // count, second, ISA_DTYPE[str(buffer.dtype)])
+    return a, b
+
+
+def _rows(store: Any) -> tuple[int, int]:
+    """Of one product, as many as there are of its operand, and of all that lie in its buffer."""
+    a, b = _factors(store)
+    in_b = _variables(b.indices)
+    of_all, _ = _split(store.buffer, store.indices, in_b)
+    rows, _ = _split(a.source, a.indices, in_b)
+    return min(rows, of_all), of_all
+
+
+def _split(buffer: Any, indices: Any, along: set[Any]) -> tuple[int, int]:
+    """Elements of the dimensions whose indices do not move along these variables, and of those that do.
+
+    A dimension that an index of the product moves along belongs to what the index counts: rows, columns or k.
+    """
+    second = prod(int(n) for n, index in zip(buffer.shape, indices, strict=True) if _variables([index]) & along)
+    return prod(int(n) for n in buffer.shape) // second, second
 
 
 def _variables(indices: Any) -> set[Any]:
