@@ -54,4 +54,5 @@ class Digits:
 
     def __call__(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         images = dataset.held_out().images
-        return images[rng.choice(len(images), shape[0], replace=False)].reshape(shape).astype(self.dtype)
+        which = rng.choice(len(images), shape[0], replace=shape[0] > len(images))
+        return images[which].reshape(shape).astype(self.dtype)
