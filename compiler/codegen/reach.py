@@ -1,4 +1,4 @@
-"""What a scalar value of a kernel can be on each core: bounds, a divisor, and the parameter whose address is in it.
+"""What a scalar value of a kernel can be on each core: bounds, and the parameter whose address is in it.
 
 Worked out from the operations that make it, all cores at once; loops around a value widen its bounds. Whatever is not
 known (data, an operation that says nothing of its result) is anything.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +20,10 @@ FAR = 1 << 60  # further than any address: a bound that is not known
 
 
 class Reach(NamedTuple):
-    """From ``low`` to ``high`` on each core, both included, behind the address of ``parameter``; multiples of ``step``.
-
-    A ``step`` of zero is that of a zero, which all numbers divide.
-    """
+    """From ``low`` to ``high`` on each core, both included, behind the address of ``parameter``."""
 
     low: np.ndarray
     high: np.ndarray
-    step: int = 1
     parameter: int | None = None
 
     @property
@@ -58,7 +53,7 @@ class Reaches:
         for item, _ in items_with_positions(root):
             if isinstance(item, Loop):
                 last = np.maximum(self.of(item.count).high - 1, 0)
-                self._known[item.counter] = _bounded(self._all(0), last, 1)
+                self._known[item.counter] = _bounded(self._all(0), last)
 
     def of(self, operand: Operand) -> Reach:
         if operand.node is None:
@@ -72,7 +67,7 @@ class Reaches:
         return np.full(self.cores, value, np.int64)
 
     def _constant(self, value: int) -> Reach:
-        return Reach(self._all(value), self._all(value), abs(value))
+        return Reach(self._all(value), self._all(value))
 
     def _node(self, node: Node) -> Reach:
         if node not in self._known:
@@ -85,7 +80,7 @@ class Reaches:
             numbers = np.arange(self.cores, dtype=np.int64)
             return Reach(numbers, numbers)
         if name == "ldt":
-            return Reach(self._all(0), self._all(0), 0, node.operands[0].offset)
+            return Reach(self._all(0), self._all(0), node.operands[0].offset)
         if name in _TRUTHS:
             return Reach(self._all(0), self._all(1))
         function = _OPERATIONS.get(name)
@@ -101,28 +96,28 @@ _TRUTHS = frozenset({"seq", "sne", "slt", "sle", "feq", "flt", "fle"})
 _OF_ADDRESSES = frozenset({"smov", "sadd", "ssub", "smadd"})
 
 
-def _bounded(low: np.ndarray, high: np.ndarray, step: int, parameter: int | None = None) -> Reach:
-    return Reach(np.clip(low, -FAR, FAR), np.clip(high, -FAR, FAR), step, parameter)
+def _bounded(low: np.ndarray, high: np.ndarray, parameter: int | None = None) -> Reach:
+    return Reach(np.clip(low, -FAR, FAR), np.clip(high, -FAR, FAR), parameter)
 
 
 def _sum(a: Reach, b: Reach) -> Reach:
     parameter = a.parameter if b.parameter is None else b.parameter
-    return _bounded(a.low + b.low, a.high + b.high, gcd(a.step, b.step), parameter)
+    return _bounded(a.low + b.low, a.high + b.high, parameter)
 
 
 def _difference(a: Reach, b: Reach) -> Reach:
-    return _bounded(a.low - b.high, a.high - b.low, gcd(a.step, b.step), a.parameter)
+    return _bounded(a.low - b.high, a.high - b.low, a.parameter)
 
 
 def _product(a: Reach, b: Reach) -> Reach:
     if _magnitude(a) * _magnitude(b) >= FAR:
-        return _anything(a, a.step * b.step)
+        return _anything(a)
     corners = np.stack([x * y for x in (a.low, a.high) for y in (b.low, b.high)])
-    return Reach(corners.min(axis=0), corners.max(axis=0), a.step * b.step)
+    return Reach(corners.min(axis=0), corners.max(axis=0))
 
 
-def _anything(like: Reach, step: int = 1) -> Reach:
-    return Reach(np.full_like(like.low, -FAR), np.full_like(like.low, FAR), step)
+def _anything(like: Reach) -> Reach:
+    return Reach(np.full_like(like.low, -FAR), np.full_like(like.low, FAR))
 
 
 def _magnitude(reach: Reach) -> int:
@@ -133,8 +128,7 @@ def _quotient(a: Reach, b: Reach) -> Reach:
     divisor = b.exact
     if divisor is None or divisor <= 0 or not a.is_known:
         return _anything(a)
-    step = a.step // divisor if a.step % divisor == 0 else 1
-    return Reach(a.low // divisor, a.high // divisor, step)
+    return Reach(a.low // divisor, a.high // divisor)
 
 
 def _ceiling(a: Reach, b: Reach) -> Reach:
@@ -150,25 +144,25 @@ def _remainder(a: Reach, b: Reach) -> Reach:
         return _anything(a)
     within = a.low // divisor == a.high // divisor
     low = np.where(within, a.low % divisor, 0)
-    return Reach(low, np.where(within, a.high % divisor, divisor - 1), gcd(a.step, divisor))
+    return Reach(low, np.where(within, a.high % divisor, divisor - 1))
 
 
 def _least(a: Reach, b: Reach) -> Reach:
-    return Reach(np.minimum(a.low, b.low), np.minimum(a.high, b.high), gcd(a.step, b.step))
+    return Reach(np.minimum(a.low, b.low), np.minimum(a.high, b.high))
 
 
 def _most(a: Reach, b: Reach) -> Reach:
-    return Reach(np.maximum(a.low, b.low), np.maximum(a.high, b.high), gcd(a.step, b.step))
+    return Reach(np.maximum(a.low, b.low), np.maximum(a.high, b.high))
 
 
 def _either(_: Reach, a: Reach, b: Reach) -> Reach:
-    return Reach(np.minimum(a.low, b.low), np.maximum(a.high, b.high), gcd(a.step, b.step))
+    return Reach(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
 
 
 def _power(shift: Reach) -> Reach:
     if shift.exact is None or not 0 <= shift.exact < 60:
         return _anything(shift)
-    return Reach(1 << shift.low, 1 << shift.high, 1 << shift.exact)
+    return Reach(1 << shift.low, 1 << shift.high)
 
 
 _OPERATIONS: dict[str, Callable[..., Reach]] = {

@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.codegen.reach import FAR, Reach, Reaches
 from compiler.codegen.values import Operand
-from compiler.isa.dtypes import ALIGNMENT_BYTES, SHARED_MEMORIES
+from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.encoding import form
 from compiler.isa.model import Instr, Row, View, bind
 from compiler.target import Chip
@@ -103,7 +103,7 @@ class _Reader:
             self._touch(address, views[at], queue, known=tensor.offset is None)
             if address.parameter is None:
                 self._fixed.update(range(len(self.sizes)))
-            elif self._moves(row, mods, modifier, address):
+            elif self._moves(row, mods, modifier):
                 self._far.append(Far(index, modifier, address.parameter))
             else:
                 self._fixed.add(address.parameter)
@@ -123,9 +123,9 @@ class _Reader:
                 low, high = np.minimum(low, self._hulls[key][0]), np.maximum(high, self._hulls[key][1])
             self._hulls[key] = low, high
 
-    def _moves(self, row: Row, mods: tuple[str, ...], modifier: int, address: Reach) -> bool:
-        """Whether the instruction can reach LLB in the place of DDR, at this address."""
-        if modifier < 0 or "llb" not in row.modifiers[modifier].choices or address.step % ALIGNMENT_BYTES["llb"]:
+    def _moves(self, row: Row, mods: tuple[str, ...], modifier: int) -> bool:
+        """Whether the instruction can reach LLB in the place of DDR."""
+        if modifier < 0 or "llb" not in row.modifiers[modifier].choices:
             return False
         if row.kind != "compute" or mods[modifier] == "llb":
             return False

@@ -67,4 +67,4 @@ INTERLOCKED = frozenset({Queue.S, Queue.V, Queue.M})
 MEMORIES = ("ddr", "llb", "l1", "l0a", "l0b", "l0c", "ub", "bt", "fb")
 SHARED_MEMORIES = frozenset({"ddr", "llb"})
 # Start addresses of an operand must be multiples of these.
-ALIGNMENT_BYTES = {"ddr": 1, "llb": 32, "l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 1, "bt": 64, "fb": 64}
+ALIGNMENT_BYTES = {"ddr": 1, "llb": 1, "l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 1, "bt": 64, "fb": 64}

@@ -99,17 +99,29 @@ def test_llb_holds_what_fits() -> None:
     assert [places[f"t{n}"].memory for n in range(1, 4)] == ["llb", "ddr", "ddr"]
 
 
-def test_what_lies_askew_stays_in_ddr() -> None:
-    """LLB is reached by blocks of 32 bytes only."""
+def test_what_lies_askew_is_reached_in_llb() -> None:
+    """Rows that begin at any element: what a map of 7x7 looks like to a core that takes some of its rows."""
 
     @T.prim_func(s_tir=True, private=True)
     def shifted(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
         ub = T.alloc_buffer((64,), "float32", scope="local.ub")
         T.evaluate(T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(x[1]), 1, 63))
-        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[0]), 1, T.address_of(ub[0]), 1, 63))
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[1]), 1, T.address_of(ub[0]), 1, 63))
 
-    code = place([(shifted, ("x", "y"))], TINY, {"x": "input", "y": "output"})[0][0].code
-    assert code.touched.movable == (1,)
+    chain = [(added(1, 1.0, 1), ("x", "t")), (shifted, ("t", "u")), (added(1, 2.0, 1), ("u", "y"))]
+    placed, buffers = place(chain, TINY, {"x": "input", "y": "output"})
+    assert {plan(placed, buffers, TINY)[name].memory for name in ("t", "u")} == {"llb"}
+
+
+def test_what_the_scalar_unit_reads_stays_in_ddr() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def picked(index: T.Buffer((1,), "int32"), x: T.Buffer((8, 64), "float32")) -> None:
+        ub = T.alloc_buffer((64,), scope="local.ub")
+        T.evaluate(
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(ub[0]), 1, T.address_of(x[index[0], 0]), 1, 64)
+        )
+
+    assert place([(picked, ("i", "x"))], TINY, {"i": "input", "x": "input"})[0][0].code.touched.movable == (1,)
 
 
 def test_barriers_stand_between_what_depends_only() -> None:

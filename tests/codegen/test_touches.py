@@ -38,8 +38,9 @@ def test_memories_of_the_core() -> None:
     assert set(generate(rows, TINY).touched.uses) == {Use("ub", "mte2", True), Use("ub", "mte3", False)}
 
 
-def test_only_blocks_can_be_moved_to_llb() -> None:
-    assert generate(rows, TINY).touched.movable == (0, 1)
+def test_what_copies_reach_can_be_moved_to_llb() -> None:
+    """From any address on: `z` is written at multiples of four bytes."""
+    assert generate(rows, TINY).touched.movable == (0, 1, 2)
 
 
 def test_where_data_decides_all_of_it_may_be_touched() -> None:
