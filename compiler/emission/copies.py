@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import combinations
 from math import prod
 from typing import Any
 
 from compiler.emission import calls
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
-from compiler.emission.dims import Dim, Placement, eligible, merged, place, placements
+from compiler.emission.costs import shared_cycles
+from compiler.emission.dims import TIMED, Dim, Placement, eligible, merged, place, placements
 from compiler.emission.hazards import order_matters
 from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands, padded
@@ -25,6 +27,8 @@ from compiler.tir.scopes import TIR_DTYPE
 
 # A copy from DDR to DDR passes through UB in pieces of at most this share of it: other data lives there too.
 STAGING_SHARE = 4
+MOST_DIMS = 3  # of an instruction
+LOOPS_CHOSEN_FROM = 8
 
 
 def plain_source(nest: Nest) -> Access | None:
@@ -42,7 +46,7 @@ def transfers(nest: Nest, chip: Chip) -> Iterator[Found]:
     mnemonic = {("ddr", "ub"): "ld", ("ub", "ddr"): "st"}.get(memories)
     if mnemonic is None:
         return
-    for placement in _choices(nest, [nest.target, source], chip):
+    for placement in _far_choices(nest, source, chip):
         operands = transfer(mnemonic, nest.target, source, placement, *_strides(placement))
         yield instruction_candidate([operands], placement, [], chip)
 
@@ -58,7 +62,7 @@ def through_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     size = DTYPES[source.dtype].itemsize
     limit = chip.memory.ub_bytes // STAGING_SHARE // size
-    for placement in _choices(nest, [nest.target, source], chip):
+    for placement in _far_choices(nest, source, chip):
         dims = placement.dims
         while dims and prod(dim.bound for dim in dims) > limit:
             dims = dims[1:]
@@ -99,6 +103,28 @@ def transpositions(nest: Nest, chip: Chip) -> Iterator[Found]:
             tuple(dim.bound for dim in dims),
         )
         yield instruction_candidate([operands], placement, [], chip, kind="vector")
+
+
+def _far_choices(nest: Nest, source: Access, chip: Chip) -> list[Placement]:
+    """For copies from or to DDR, whose dimensions may have any order: those that move the fewest lines come first."""
+    dims = sorted(eligible(nest, [nest.target, source], written=1), key=lambda dim: -dim.bound)[:LOOPS_CHOSEN_FROM]
+    size = DTYPES[nest.target.dtype].itemsize
+    paths = {0: "ub_ddr", 1: "ddr_ub"}  # by the position of the access that is far
+    far = [position for position, access in enumerate((nest.target, source)) if access.memory == "ddr"]
+    in_order = [dim for loop in nest.loops for dim in dims if dim.loops == (loop,)]
+    found = [place(nest, chosen) for chosen in combinations(in_order, min(MOST_DIMS, len(dims)))]
+    return sorted(found, key=lambda one: sum(_far_cycles(one, at, size, paths[at], chip) for at in far))[:TIMED]
+
+
+def _far_cycles(placement: Placement, position: int, size: int, path: str, chip: Chip) -> int:
+    """Of all executions: the lines that the runs of one side touch, at the rate that a core has of DDR."""
+    line = chip.transfer.ddr_line_bytes
+    run, runs = size, 1
+    for dim in sorted(placement.dims, key=lambda dim: dim.strides[position]):
+        contiguous = runs == 1 and dim.strides[position] * size == run
+        run, runs = (run * dim.bound, runs) if contiguous else (run, runs * dim.bound)
+    moving = shared_cycles(path, runs * -(-run // line) * line, chip)
+    return placement.executions * (max(chip.path[path].issue_cycles, moving) + placement.overhead_cycles)
 
 
 def _choices(nest: Nest, accesses: Sequence[Access], chip: Chip) -> list[Placement]:

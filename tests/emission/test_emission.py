@@ -73,6 +73,21 @@ def test_dynamic_extents_are_operands_and_guarded_where_they_may_be_empty() -> N
     ]
 
 
+def test_stores_keep_the_loops_that_make_whole_lines() -> None:
+    """However short they are: of loops left to the scalar unit, each turn moves lines of its own."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((4, 8, 2, 8, 2), "float16")) -> None:
+        b = T.alloc_buffer((4, 2, 2, 8, 8), "float16", scope="local.ub")
+        for i, j, k, m, n in T.grid(4, 8, 2, 8, 2):
+            a[i, j, k, m, n] = b[i, k, n, j, m]
+
+    assert emitted(func)[0] == [
+        "for i, k in T.grid(4, 2):",
+        "st.ddr.fp16.3d &(a[i, 0, k, 0, 0]), 32, 2, 1, &(b[i, k, 0, 0, 0]), 8, 1, 64, 8, 8, 2)",
+    ]
+
+
 def test_four_dimensions_keep_a_scalar_loop_around_three() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(a: T.Buffer((4, 5, 6, 70), "float16")) -> None:
