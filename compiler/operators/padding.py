@@ -61,31 +61,6 @@ def center_crop_pad(
     return padded(data, before, after, tirx.const(0, dtype_of(data)))
 
 
-@operator("tilewright::Dilate", schedule="movement")
-def dilate(data: te.Tensor, *, strides: tuple[int, ...], value: float = 0.0) -> tirx.PrimFunc:
-    """``strides[i] - 1`` elements of ``value`` between neighbours, on the last ``len(strides)`` axes."""
-    shape = shape_of(data)
-    if len(strides) > len(shape) or min(strides, default=1) < 1:
-        raise refusals.wrong_value(f"positive, at most {len(shape)} of them", "strides", list(strides))
-    steps = (*[1] * (len(shape) - len(strides)), *strides)
-    dilated = tuple((extent - 1) * step + 1 if extent else 0 for extent, step in zip(shape, steps, strict=True))
-    between = tirx.const(value, dtype_of(data))
-
-    def body(source: Buffer, out: Buffer) -> None:
-        for axis, step in enumerate(steps):
-            if step > 1:
-                _fill_between(out, axis, shape, steps, between)
-        part(
-            shape,
-            out,
-            lambda point: [i * step for i, step in zip(point, steps, strict=True)],
-            lambda point: source[tuple(point)],
-            "copy",
-        )
-
-    return prim_function([data], [(dilated, dtype_of(data))], body)
-
-
 def padded(data: te.Tensor, before: Sequence[int], after: Sequence[int], value: Any) -> te.Tensor | tirx.PrimFunc:
     """Constant padding; ``value`` is a scalar expression or a tensor of one element."""
     shape = shape_of(data)
@@ -138,17 +113,5 @@ def _positions(mode: str, extent: int, before: int, after: int) -> Positions:
 def _fill_box(out: Buffer, origin: Sequence[int], extents: tuple[int, ...], value: Any) -> None:
     def position(point: Indices) -> Indices:
         return [i + at for i, at in zip(point, origin, strict=True)]
-
-    part(extents, out, position, lambda _: value, "fill")
-
-
-def _fill_between(out: Buffer, axis: int, shape: Sequence[int], steps: Sequence[int], value: Any) -> None:
-    """The places between neighbours of ``axis``: at input places on the axes before it, everywhere on those after."""
-    gaps = (shape[axis] - 1, steps[axis] - 1)
-    extents = (*shape[:axis], *gaps, *[int(n) for n in out.shape[axis + 1 :]])
-
-    def position(point: Indices) -> Indices:
-        before = [i * step for i, step in zip(point[:axis], steps[:axis], strict=True)]
-        return [*before, point[axis] * steps[axis] + point[axis + 1] + 1, *point[axis + 2 :]]
 
     part(extents, out, position, lambda _: value, "fill")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import starmap
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from tvm import te, tirx
+from tvm import te
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import read, shape_of
-from compiler.operators.registry import operator
-from compiler.operators.runs import Loop, Run, pick_runs
+from compiler.operators.graph import Graph, Value
+from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
 
 
@@ -26,19 +27,28 @@ def expand(data: te.Tensor, shape: Constant) -> te.Tensor:
     return te.compute(result, lambda *i: read(data, i), "expand")
 
 
-@operator("Tile", schedule="movement")
-def tile(data: te.Tensor, repeats: Constant) -> te.Tensor | tirx.PrimFunc:
+@composition("Tile")
+def tile(graph: Graph, data: Value, repeats: Constant) -> Any:
     shape = shape_of(data)
     if repeats.size != len(shape) or min(repeats.ravel().tolist(), default=0) < 0:
         raise refusals.wrong_value(f"one count for each of {len(shape)} axes", "repeats", repeats.ravel().tolist())
-    counts = [int(count) for count in repeats.ravel()]
-    result = tuple(extent * count for extent, count in zip(shape, counts, strict=True))
-    if 0 in result:
-        return te.compute(result, lambda *i: data[i], "tile")
-    return pick_runs(data, result, [[run] for run in starmap(_over_and_over, zip(shape, counts, strict=True))])
+    return repeated(graph, data, [int(count) for count in repeats.ravel()], [1] * len(shape))
 
 
-def _over_and_over(extent: int, count: int) -> Run:
-    """An axis ``count`` times, one after the other."""
-    loops = (Loop(count, extent, 0), Loop(extent, 1, 1))
-    return Run(0, 0, tuple(loop for loop in loops if loop.count > 1) or loops[1:])
+def repeated(graph: Graph, x: Value, wholes: Sequence[int], each: Sequence[int]) -> Value:
+    """Every element of an axis ``each`` times on end, and that axis ``wholes`` times, one after the other.
+
+    As a broadcast along axes of their own, so that a tile is put together on the chip and stored in one piece.
+    """
+    shape = shape_of(x)
+    apart, wide = list[int](), list[int]()
+    for extent, whole, times in zip(shape, wholes, each, strict=True):
+        axes = [(1, whole), (extent, extent), (1, times)]
+        kept = [(before, after) for before, after in axes if (before, after) != (1, 1)] or axes[:1]
+        apart += [before for before, _ in kept]
+        wide += [after for _, after in kept]
+    result = [whole * extent * times for extent, whole, times in zip(shape, wholes, each, strict=True)]
+    if apart == wide:
+        return graph.call("Identity", x)
+    x = graph.call("Expand", graph.call("Reshape", x, np.array(apart, np.int64), allowzero=True), np.array(wide))
+    return graph.call("Reshape", x, np.array(result, np.int64), allowzero=True)

@@ -1,10 +1,12 @@
 """Resize and Upsample: where each output element lies in the input is known at compile time.
 
-Every axis is done on its own. Nearest neighbours of all axes are picked at once.
+Every axis is done on its own: floats by a product with the matrix of its weights, integers neighbour by neighbour.
+Nearest neighbours of all axes are picked at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +19,14 @@ from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.interpolation import stretches_of
 from compiler.operators.registry import composition, operator
+from compiler.operators.repetition import repeated
 from compiler.operators.runs import Positions, count_of_nests, pick, require_listable
 from compiler.operators.signature import Constant
 
 MAX_NESTS = 48  # more of them, and picking by a table makes the smaller program
+# Of the input along an axis: with more, the cube multiplies more zeros than the vector unit would take time to leave
+# them out. As in every product, a zero times an infinity is not a number.
+MAX_PRODUCT_EXTENT = 256
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,10 @@ def _resized(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampl
     if not changed:
         return graph.call("Identity", x)
     changed.sort(key=lambda axis: sizes[axis].scale)  # what shrinks comes first: less is left for the others
+    if dtype in ("float16", "float32") and all(sizes[axis].given <= MAX_PRODUCT_EXTENT for axis in changed):
+        for axis in changed:
+            x = _multiplied(graph, x, *tables[axis], axis)
+        return x
     between = dtype if sampling.mode == "nearest" else "float32"
     for axis in changed:
         kind = dtype if axis == changed[-1] else between
@@ -168,10 +178,40 @@ def _resized(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampl
     return x
 
 
+def _multiplied(
+    graph: Graph, x: Value, neighbours: Positions, weights: Positions, added: Positions, axis: int
+) -> Value:
+    """One axis as a product, whose results leave in whole rows; those of an axis but the last stay where they are."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    wanted, given = len(neighbours), shape[axis]
+    matrix = np.zeros((wanted, given), np.float32)
+    np.add.at(matrix, (np.arange(wanted)[:, None], neighbours), weights)
+    result = (*shape[:axis], wanted, *shape[axis + 1 :])
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    if inner == 1:
+        rows = graph.call("Reshape", x, np.array([outer, given]), allowzero=True)
+        x = graph.call("MatMul", rows, graph.constant(np.ascontiguousarray(matrix.T).astype(dtype)))
+    else:
+        apart = [given, inner] if outer == 1 else [outer, given, inner]
+        columns = graph.call("Reshape", x, np.array(apart), allowzero=True)
+        x = graph.call("MatMul", graph.constant(matrix.astype(dtype)), columns)
+    x = graph.call("Reshape", x, np.array(result), allowzero=True)
+    if added.any():
+        column = added.astype(dtype).reshape(-1, *(1 for _ in shape[axis + 1 :]))
+        x = graph.call("Add", x, graph.constant(column))
+    return x
+
+
 def _picked(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampling) -> Any:
     lists: list[Positions] = [np.arange(extent, dtype=np.int32) for extent in shape_of(x)]
     for axis, size in sizes.items():
         lists[axis] = size.nearest(sampling).astype(np.int32)
+    times = [max(1, len(positions) // max(1, extent)) for positions, extent in zip(lists, shape_of(x), strict=True)]
+    if all(
+        np.array_equal(positions, np.repeat(np.arange(extent), count))
+        for positions, extent, count in zip(lists, shape_of(x), times, strict=True)
+    ):
+        return repeated(graph, x, [1] * len(times), times)
     if count_of_nests(lists) <= MAX_NESTS:
         return graph.call("tilewright::Pick", x, *(graph.constant(positions) for positions in lists))
     for axis in sizes:

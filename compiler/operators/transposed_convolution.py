@@ -1,7 +1,13 @@
-"""ConvTranspose: the input spread out by the strides, convolved with the weights turned around."""
+"""ConvTranspose: a convolution that steps by one and makes all phases of the strides, which are then interleaved.
+
+Of the outputs, each stride-th sees the same elements of the weights. Those that do are a phase, and have channels of
+their own in the convolution: no zeros are put between the elements of the input, and none are multiplied.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -45,19 +51,65 @@ def conv_transpose(
             raise refusals.wrong_value(f"needs one value for each of {rank} spatial axes", name, values)
     spans = tuple((k - 1) * d + 1 for k, d in zip(w_shape[2:], dilations, strict=True))
     begins, ends = _cut(x_shape[2:], strides, spans, extra, pads, auto_pad, output_shape)
-    spread = x if max(strides) == 1 else graph.call("tilewright::Dilate", x, strides=strides)
+    lengths = tuple(
+        stride * (extent - 1) + more + span - begin - end
+        for extent, stride, more, span, begin, end in zip(x_shape[2:], strides, extra, spans, begins, ends, strict=True)
+    )
+    if min(lengths) < 1:
+        raise refusals.wrong_shape("the pads must leave something of the result", x=x, w=w, result=lengths)
+    phases = [_Phases.of(*axis) for axis in zip(w_shape[2:], strides, dilations, begins, lengths, strict=True)]
     windows = Windows.of(
-        shape_of(spread)[2:],
-        w_shape[2:],
+        x_shape[2:],
+        tuple(each.taps.shape[1] for each in phases),
         None,
         (
-            *(span - 1 - cut for span, cut in zip(spans, begins, strict=True)),
-            *(span - 1 - cut + more for span, cut, more in zip(spans, ends, extra, strict=True)),
+            *(-each.first for each in phases),
+            *(each.reach - extent for each, extent in zip(phases, x_shape[2:], strict=True)),
         ),
-        dilations,
+        tuple(each.apart for each in phases),
     )
-    turned = _turned(graph, w, group)
-    return convolve(graph, spread, turned, b, windows, group)
+    count = prod(strides)
+    if b is not None and count > 1:
+        b = graph.call("Expand", graph.call("Reshape", b, np.array([-1, 1])), np.array([1, count]))
+        b = graph.call("Reshape", b, np.array([-1]))
+    result = convolve(graph, x, _phase_weights(graph, w, group, phases), b, windows, group)
+    return result if count == 1 else _interleaved(graph, result, strides, lengths)
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """One axis: output ``q * stride + phase`` is a sum over taps t of what the input has at ``q + first + t * apart``.
+
+    ``taps`` [phase, t]: the element of the weights; behind their last where the phase sees none there.
+    """
+
+    taps: np.ndarray[Any, Any]
+    first: int
+    apart: int
+    count: int  # outputs of a phase
+
+    @staticmethod
+    def of(kernel: int, stride: int, dilation: int, begin: int, length: int) -> _Phases:
+        """Output p of the whole result, of which ``begin`` are cut off, sums ``x[i] * w[k]`` with i * stride +
+        k * dilation = p."""
+        steps = [
+            ((phase + begin - k * dilation) // stride, phase, k)
+            for phase in range(stride)
+            for k in range(kernel)
+            if (phase + begin - k * dilation) % stride == 0
+        ]
+        first = min(step for step, *_ in steps)
+        apart = gcd(*(step - first for step, *_ in steps)) or 1
+        reach = max(step for step, *_ in steps) - first
+        taps = np.full((stride, reach // apart + 1), kernel)
+        for step, phase, k in steps:
+            taps[phase, (step - first) // apart] = k
+        return _Phases(taps, first, apart, -(-length // stride))
+
+    @property
+    def reach(self) -> int:
+        """Behind the last position of the input that is seen."""
+        return self.count + self.first + (self.taps.shape[1] - 1) * self.apart
 
 
 def _cut(
@@ -89,17 +141,37 @@ def _cut(
     return tuple(begins), tuple(ends)
 
 
-def _turned(graph: Graph, w: Value, group: int) -> Value:
-    """[channels, outputs per group, ...] -> [outputs, channels per group, ...], the spatial axes back to front.
+def _phase_weights(graph: Graph, w: Value, group: int, phases: list[_Phases]) -> Value:
+    """[channels, outputs per group, ...] -> [outputs and phases of them, channels per group, taps of each axis].
 
     By ONNX's own operators, which the importer folds.
     """
     channels, outputs, *kernel = shape_of(w)
     rank = len(kernel)
-    split = graph.call("Reshape", w, np.array([group, channels // group, outputs, *kernel]))
-    swapped = graph.call("Transpose", split, perm=(0, 2, 1, *range(3, 3 + rank)))
-    joined = graph.call("Reshape", swapped, np.array([group * outputs, channels // group, *kernel]))
-    axes = np.arange(2, 2 + rank)
-    ends = np.full(rank, np.iinfo(np.int32).min)
-    result: Value = graph.call("Slice", joined, np.full(rank, -1), ends, axes, np.full(rank, -1))
+    none = [int((each.taps == extent).any()) for each, extent in zip(phases, kernel, strict=True)]
+    if any(none):
+        w = graph.call("Pad", w, np.array([0] * (rank + 4) + none))
+    for axis, each in enumerate(phases):
+        w = graph.call("Gather", w, each.taps.ravel(), axis=axis + 2)
+    split = [extent for each in phases for extent in each.taps.shape]
+    w = graph.call("Reshape", w, np.array([group, channels // group, outputs, *split]))
+    strides, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    w = graph.call("Transpose", w, perm=(0, 2, *strides, 1, *taps))
+    windows = [each.taps.shape[1] for each in phases]
+    result: Value = graph.call("Reshape", w, np.array([-1, channels // group, *windows]))
+    return result
+
+
+def _interleaved(graph: Graph, x: Value, strides: tuple[int, ...], lengths: tuple[int, ...]) -> Value:
+    """[batch, outputs and phases of them, ...] -> [batch, outputs, ...], of each axis the first of ``lengths``."""
+    batch, channels, *counts = shape_of(x)
+    rank = len(counts)
+    apart = graph.call("Reshape", x, np.array([batch, channels // prod(strides), *strides, *counts]))
+    pairs = [axis for each in range(rank) for axis in (2 + rank + each, 2 + each)]
+    together = graph.call("Transpose", apart, perm=(0, 1, *pairs))
+    whole = [count * stride for count, stride in zip(counts, strides, strict=True)]
+    result: Value = graph.call("Reshape", together, np.array([batch, channels // prod(strides), *whole]))
+    if tuple(whole) != lengths:
+        axes = np.arange(2, 2 + rank)
+        result = graph.call("Slice", result, np.zeros(rank, np.int64), np.array(lengths), axes)
     return result

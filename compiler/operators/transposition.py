@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tvm import te, tirx
+import numpy as np
+from tvm import te
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import dtype_of, shape_of
-from compiler.operators.prim_functions import prim_function, region
-from compiler.operators.registry import operator
+from compiler.operators.broadcast import shape_of
+from compiler.operators.graph import Graph, Value
+from compiler.operators.registry import composition, operator
+
+Shape = tuple[int, ...]
 
 
 @operator("Transpose", schedule="movement")
@@ -22,59 +23,43 @@ def transpose(data: te.Tensor, *, perm: tuple[int, ...] | None = None) -> te.Ten
     return te.compute([shape[axis] for axis in order], lambda *i: data[tuple(i[p] for p in place)], "transpose")
 
 
-@operator("DepthToSpace", schedule="movement")
-def depth_to_space(data: te.Tensor, *, blocksize: int, mode: str = "DCR") -> tirx.PrimFunc:
+@composition("DepthToSpace")
+def depth_to_space(graph: Graph, data: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     """A block of ``blocksize * blocksize`` channels becomes a block of pixels."""
-    n, c, h, w = _image(data, blocksize)
+    n, c, h, w = _image(data, blocksize, mode)
     b = blocksize
     if c % (b * b):
         raise refusals.wrong_shape(f"the channels must be a multiple of {b * b}", data=data)
-    if mode not in ("DCR", "CRD"):
-        raise refusals.wrong_value("must be DCR or CRD", "mode", mode)
     depth = c // (b * b)
-
-    def channel(i: Any, j: Any, at: Any) -> Any:
-        return (i * b + j) * depth + at if mode == "DCR" else (at * b + i) * b + j
-
-    def body(source: Any, out: Any) -> None:
-        region(
-            (n, depth, h, b, w, b),
-            out,
-            lambda p: (p[0], p[1], p[2] * b + p[3], p[4] * b + p[5]),
-            lambda p: source[p[0], channel(p[3], p[5], p[1]), p[2], p[4]],
-        )
-
-    return prim_function([data], [((n, depth, h * b, w * b), dtype_of(data))], body)
+    apart, perm = ((b, b, depth), (0, 3, 4, 1, 5, 2)) if mode == "DCR" else ((depth, b, b), (0, 1, 4, 2, 5, 3))
+    return _regrouped(graph, data, (n, *apart, h, w), perm, (n, depth, h * b, w * b))
 
 
-@operator("SpaceToDepth", schedule="movement")
-def space_to_depth(data: te.Tensor, *, blocksize: int, mode: str = "DCR") -> tirx.PrimFunc:
+@composition("SpaceToDepth")
+def space_to_depth(graph: Graph, data: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     """A block of pixels becomes ``blocksize * blocksize`` channels."""
-    n, c, h, w = _image(data, blocksize)
+    n, c, h, w = _image(data, blocksize, mode)
     b = blocksize
     if h % b or w % b:
         raise refusals.wrong_shape(f"height and width must be multiples of {b}", data=data)
-    if mode not in ("DCR", "CRD"):
-        raise refusals.wrong_value("must be DCR or CRD", "mode", mode)
-
-    def channel(i: Any, j: Any, at: Any) -> Any:
-        return (i * b + j) * c + at if mode == "DCR" else (at * b + i) * b + j
-
-    def body(source: Any, out: Any) -> None:
-        region(
-            (n, b, b, c, h // b, w // b),
-            out,
-            lambda p: (p[0], channel(p[1], p[2], p[3]), p[4], p[5]),
-            lambda p: source[p[0], p[3], p[4] * b + p[1], p[5] * b + p[2]],
-        )
-
-    return prim_function([data], [((n, c * b * b, h // b, w // b), dtype_of(data))], body)
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return _regrouped(graph, data, (n, c, h // b, b, w // b, b), perm, (n, c * b * b, h // b, w // b))
 
 
-def _image(data: te.Tensor, blocksize: int) -> tuple[int, int, int, int]:
+def _regrouped(graph: Graph, data: Value, apart: Shape, perm: Shape, result: Shape) -> Value:
+    """Axes taken apart, put in another order and joined: a tile is put in order on the chip, and stored in rows."""
+    split = graph.call("Reshape", data, np.array(apart), allowzero=True)
+    swapped = graph.call("Transpose", split, perm=perm)
+    joined: Value = graph.call("Reshape", swapped, np.array(result), allowzero=True)
+    return joined
+
+
+def _image(data: Value, blocksize: int, mode: str) -> tuple[int, int, int, int]:
     shape = shape_of(data)
     if len(shape) != 4:
         raise refusals.wrong_shape("the input must be [batch, channels, height, width]", data=data)
     if blocksize < 1:
         raise refusals.wrong_value("must be positive", "blocksize", blocksize)
+    if mode not in ("DCR", "CRD"):
+        raise refusals.wrong_value("must be DCR or CRD", "mode", mode)
     return shape

@@ -30,7 +30,6 @@ REGIONS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "concat": ("Concat", [X, TensorType((4, 3, 10), "float32")], {"axis": 1}),
     "pad": ("Pad", [X, ints(0, 1, 2, 0, 2, 1)], {}),
     "reflect": ("Pad", [X, ints(0, 1, 2, 0, 2, 1)], {"mode": "reflect"}),
-    "dilate": ("tilewright::Dilate", [X], {"strides": (2, 3)}),
     "interpolate": (
         "tilewright::Interpolate",
         [
