@@ -29,7 +29,7 @@ from models.architectures.yolo import yolo
 from models.digits import dataset
 from models.draws import Digits, Ids, Normal, Padding
 from models.graph import Graph
-from models.manifest import Draw, Input, Model, Tolerance
+from models.manifest import Draw, Input, Model
 
 ALL_CHIPS = ("tiny", "tw1", "tw2")
 BATCH = {0: "batch"}

@@ -161,7 +161,9 @@ def describe(problem: Problem, tile: Tile) -> str:
     image = f"{extents[N]}x{extents[GROUP] * extents[OUT]}x{extents[DO]}x{extents[HO]}x{extents[WO]}"
     held = " and ".join(sorted(tile.held - {"rows"}))
     return (
-        f"{image} in tiles of {tile.rows * tile.stacked}x{tile.columns} and {tile.outputs} channels, "
+        f"{image} in tiles of "
+        + (f"{tile.images} images, " if tile.images > 1 else "")
+        + f"{tile.rows * tile.stacked}x{tile.columns} and {tile.outputs} channels, "
         + (f"{tile.stacked} products each, " if tile.stacked > 1 else "")
         + f"steps of {'x'.join(map(str, tile.step))} of {extents[C1]}x{extents[KH]}x{extents[KW]} blocks"
         + (f", {held} held in L1" if held else "")
@@ -183,13 +185,14 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
     once = tile.steps(problem) == 1
     at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
-    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.stacked == 1 else stack
+    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.products == 1 else stack
     sch.compute_at(matrix, near_map, preserve_unit_loops=True)
     cube.mark(sch, matrix, near_map, str(windows))
     if sch.get(matrix).reads:
         feature_map = sch.cache_read(matrix, 0, cube.L1)
         sch.compute_at(feature_map, at_map, preserve_unit_loops=True)
-        cube.mark(sch, feature_map, at_map, map_mark(axes))
+        of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
+        cube.mark(sch, feature_map, of_image, map_mark(axes))
     at_weights, near_weights = placed.chunk, placed.step
     if "weights" in tile.held:
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]
@@ -213,6 +216,10 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     """Cores, trips in an order, the products of a tile, chunks, steps, and what one instruction does."""
     loops = sch.get_loops(master.block)
     sizes = {HO: (tile.stacked, tile.rows), WO: (tile.columns,), OUT: (tile.outputs,)}
+    along, size = HO, tile.rows  # several products are parts of this axis
+    if tile.images > 1:
+        sizes |= {N: (tile.images, 1), HO: (tile.rows,)}
+        along, size = N, 1
     kept = [sch.split(loops[axis], [None, tile.trips[axis], *sizes.get(axis, (1,))]) for axis in range(KD)]
     steps = {
         C1: (tile.chunk[0], tile.step[0]),
@@ -227,10 +234,10 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     cores = [kept[axis][0] for axis in (PLACES_LAST if tile.places_last else OUTPUTS_LAST)]
     trips = [kept[axis][1] for axis in order]
     inner = [parts[-1] for parts in (*kept, *reduced)]
-    stack = kept[HO][2]
+    stack = kept[along][2]
     sch.reorder(*cores, *trips, *(parts[0] for parts in reduced), *(parts[1] for parts in reduced), stack, *inner)
     core = sch.fuse(*cores)
     sch.bind(core, "blockIdx.x")
     first, last = reduced[0], reduced[-1]
-    placed = Placed(core, trips, first[0], last[0], last[1], inner, rows_of_product=(HO, tile.rows))
+    placed = Placed(core, trips, first[0], last[0], last[1], inner, rows_of_product=(along, size))
     return placed, stack

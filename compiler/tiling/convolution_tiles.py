@@ -1,15 +1,16 @@
 """The tiles of a convolution: products of rows and channels, what of them stays in L1, and how cores share the rest.
 
 A *product* is rows of whole width (where one row is too long, a part of a row) and output channels of one group of one
-image, summed in L0C. A *tile* is several products, one below the other, which leave the core together: their map is one
-box in L1. Feature map and weights come to L1 in chunks of channel blocks, or stay there; steps are channel blocks with
-the whole kernel, rows of the kernel, or single elements of it.
+image, summed in L0C. A *tile* is several products which leave the core together: one below the other, whose map is one
+box in L1, or where one has a whole image, those of several images. Weights beside the cube meet all of them. Feature
+map and weights come to L1 in chunks of channel blocks, or stay there; steps are channel blocks with the whole kernel,
+rows of the kernel, or single elements of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -77,6 +78,7 @@ class Tile:
     leaving: int  # output channels that go through UB at a time
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
+    images: int = 1  # of a tile whose products are whole images
 
     @cached_property
     def positions(self) -> int:
@@ -86,6 +88,11 @@ class Tile:
     def rounds(self) -> int:
         """Of a core."""
         return prod(self.trips)
+
+    @property
+    def products(self) -> int:
+        """Of a tile."""
+        return self.stacked * self.images
 
     @property
     def pieces(self) -> int:
@@ -102,7 +109,7 @@ class Tile:
         blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else chunk
         height, width = problem.box(self.map_rows, self.columns, kernel_rows)
         k0 = DTYPES[problem.dtype].fractal_k
-        return blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
+        return self.images * blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
 
     def weight_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         if "weights" not in self.held:
@@ -141,12 +148,12 @@ class Tile:
 
     @property
     def l0c_bytes(self) -> int:
-        return self.stacked * ceil_to(self.positions, FRACTAL) * ceil_to(self.outputs, FRACTAL) * 4
+        return self.products * ceil_to(self.positions, FRACTAL) * ceil_to(self.outputs, FRACTAL) * 4
 
     def ub_bytes(self, problem: Problem, leaving: int) -> int:
         """With so many channels that leave at a time."""
         again = 2 if self.rounds * ceil_div(self.outputs, leaving) > 1 else 1
-        return again * self.stacked * self.positions * ceil_to(leaving, FRACTAL) * problem.slave_bytes
+        return again * self.products * self.positions * ceil_to(leaving, FRACTAL) * problem.slave_bytes
 
     def chunks(self, problem: Problem) -> int:
         return self.chunks_of(problem, self.chunk)
@@ -229,9 +236,9 @@ def _spread(
 ) -> Iterator[Tile]:
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
-    for stacked in _stacks(problem, rows, columns):
+    for stacked, images in _stacks(problem, rows, columns):
         tiles = (
-            extents[N],
+            ceil_div(extents[N], images),
             extents[GROUP],
             extents[DO],
             ceil_div(extents[HO], rows * stacked),
@@ -241,23 +248,34 @@ def _spread(
         for trips, cores in _grids(tiles, chip.cores):
             both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores)  # else either order puts the same into a cluster
             orders = (False, True) if both else (False,)
-            sizes = (rows, columns, outputs, stacked, step)
-            plain = Tile(*sizes, whole_chunk, trips, cores, False, outputs, frozenset())
+            plain = Tile(
+                rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, frozenset(), images
+            )
             leaving = _leaving(plain, problem, memory.ub_bytes)
             if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
                 continue
             for held in _holdings(problem, trips):
-                tile = Tile(*sizes, whole_chunk, trips, cores, False, leaving, held)
+                tile = replace(plain, leaving=leaving, held=held)
                 for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
-                    yield from (Tile(*sizes, chunk, trips, cores, last, leaving, held) for last in orders)
+                    yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
 
 
-def _stacks(problem: Problem, rows: int, columns: int) -> list[int]:
-    """How many products a tile may have: weights that came beside the cube meet them all, and their map is one."""
+def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:
+    """How many products a tile may have, one below the other, or in as many images.
+
+    Weights that came beside the cube meet them all, and the map of those below one another is one.
+    """
     if columns < problem.extents[WO]:
-        return [1]
+        return [(1, 1)]
     height = ceil_div(problem.extents[HO], rows)
-    return sorted({1, *(ceil_div(height, ceil_div(height, size)) for size in (2, 4, 8) if size <= height)})
+    if height == 1 and problem.extents[DO] == 1:
+        return [(1, images) for images in _even_parts(problem.extents[N], (2, 4, 8, 16, 32))]
+    return [(stacked, 1) for stacked in _even_parts(height, (2, 4, 8))]
+
+
+def _even_parts(extent: int, sizes: Sequence[int]) -> list[int]:
+    """One, and those sizes that fit, each as small as makes as many parts."""
+    return sorted({1, *(ceil_div(extent, ceil_div(extent, size)) for size in sizes if size <= extent)})
 
 
 def _holdings(problem: Problem, trips: tuple[int, ...]) -> list[frozenset[str]]:
@@ -322,7 +340,7 @@ def _chunk(tile: Tile, problem: Problem, room: int) -> tuple[int, int] | None:
     if tile.held >= {"map", "weights"}:
         return tile.chunk if tile.l1_bytes(problem, tile.chunk) <= room else None
     steps_of_block = prod(e // s for e, s in zip(problem.kernel, tile.step[1:], strict=True))
-    blocks = tile.step[0] * max(1, STEPS_AHEAD // (steps_of_block * tile.stacked))
+    blocks = tile.step[0] * max(1, STEPS_AHEAD // (steps_of_block * tile.products))
     while blocks >= tile.step[0]:
         blocks = min(blocks, ceil_to(ceil_div(c1, ceil_div(c1, blocks)), tile.step[0]))
         if tile.l1_bytes(problem, (blocks, kernel_rows)) <= room:

@@ -34,7 +34,7 @@ SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE = 24, 30, 60
 
 
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
-    rounds, products = tile.rounds, tile.rounds * tile.stacked
+    rounds, products = tile.rounds, tile.rounds * tile.products
     steps, chunks = tile.steps(problem), tile.chunks(problem)
     feature_map, weights = _map_load(tile, problem, chip, chunks), _weights_load(tile, problem, chip, chunks)
     map_cycles, weight_cycles = feature_map.cycles(chip), weights.cycles(chip)
@@ -63,7 +63,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
     if rounds > 1 and 2 * tile.l0c_bytes > chip.memory.l0c_bytes:
         serial += out.fix_cycles
-    if steps * tile.stacked > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
+    if steps * tile.products > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
         serial += latency * chunks * rounds
     return Work(
         cores=cores,
@@ -96,9 +96,9 @@ def _product_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> flo
 
 def _near_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
     """Of MTE1: windows come for every product, weights for all of a tile; for more where one step has all of k."""
-    windows, weights = tile.rounds * tile.stacked, tile.rounds
+    windows, weights = tile.rounds * tile.products, tile.rounds
     if steps == 1:
-        if "map" in tile.held and tile.stacked == 1:
+        if "map" in tile.held and tile.products == 1:
             windows //= tile.trips[OUT]
         if tile.held == {"weights"}:
             weights = tile.trips[GROUP] * tile.trips[OUT]
@@ -144,9 +144,9 @@ def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     run = (height * width if whole_rows else width) * size
     # Runs of whole rows go on to the end of a block of 32 bytes where the map does.
     is_ragged = run % chip.block_bytes > 0 and (not whole_rows or height == problem.map_shape[0])
-    runs = problem.channels * extents[KD] * (1 if whole_rows else height)
+    runs = tile.images * problem.channels * extents[KD] * (1 if whole_rows else height)
     lines = loads * runs * _lines(run, problem.map_shape[1] * size, chip.transfer.ddr_line_bytes)
-    written = loads * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
+    written = loads * tile.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
     turns = loads * (1 if "map" in tile.held else chunks)
     parts, _ = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
     ragged = 100 / chip.transfer.ragged_nz_percent if is_ragged else 1.0
@@ -196,12 +196,12 @@ class _Results(NamedTuple):
     def of(tile: Tile, problem: Problem, chip: Chip) -> _Results:
         rounds = tile.rounds
         positions = tile.positions * tile.stacked
-        elements = rounds * positions * tile.outputs
+        elements = rounds * tile.images * positions * tile.outputs
         run = positions * problem.result_bytes
-        lines = rounds * tile.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
+        lines = rounds * tile.images * tile.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
         heads = rounds * tile.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
         through_ub = problem.slave_bytes > 0
-        taken = rounds * positions * ceil_to(tile.outputs, FRACTAL) * 4
+        taken = rounds * tile.images * positions * ceil_to(tile.outputs, FRACTAL) * 4
         return _Results(
             fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else "l0c_ddr"),
             vector_cycles=elements * problem.vector_bytes / chip.vector.bytes_per_cycle + heads,

@@ -175,3 +175,26 @@ def test_the_last_of_several_products_has_fewer_rows(height: int, rows: int) -> 
         return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
 
     check("tw1", {"x": (1, 40, height, 3), "w": (128, 40, 1, 1)}, "float32", cut=cut)
+
+
+IMAGES: list[dict[str, Any]] = [
+    {"x": (5, 20, 4, 3), "w": (40, 20, 3, 3), "pads": (1, 1, 1, 1)},
+    {"x": (7, 33, 5, 5), "w": (20, 33, 3, 3), "pads": (1, 1, 1, 1), "strides": (2, 2)},
+    {"x": (7, 40, 1, 1), "w": (24, 20, 1, 1), "group": 2},
+    {"x": (3, 9, 17), "w": (6, 9, 5), "pads": (2, 1), "strides": (2,)},
+]
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("case", IMAGES, ids=name_of)
+@pytest.mark.parametrize("last", [False, True])
+def test_images_beside_one_another(chip: str, case: dict[str, Any], last: bool) -> None:
+    """Weights meet several images, fewer in the last tile; the cheapest such tile and the dearest."""
+
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        tiles = [tile for tile in space.tiles() if tile.images > 1 and case["x"][0] % tile.images]
+        tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
+        return space.apply(tiles[-1 if last else 0])
+
+    check(chip, case, "float16", bias=True, relu=True, cut=cut)

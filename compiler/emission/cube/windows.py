@@ -1,6 +1,6 @@
 """Convolution windows on their way to L0A: a feature map comes to L1 by ``ldc1``, its windows to L0A by ``img2col``.
 
-L1 holds ``[c1][h][w][c0]``. The nest of the windows is
+L1 holds ``[c1][h][w][c0]``, once for each image that a buffer has room for. The nest of the windows is
 ``l0a[.., ho, wo, kd, c1, kh, kw, c0] = if_then_else(inside, l1[.., c, row, column], 0)`` where
 
     row = ho * stride + kh * dilation + e      inside where  low <= ho * stride + kh * dilation < high
@@ -66,6 +66,11 @@ class Axes:
     def of(channel: int, row: int, column: int, width: int) -> Axes:
         return Axes(channel, None if row < 0 else row, column, width)
 
+    @property
+    def image(self) -> int | None:
+        """The first axis counts images, if it is none of the others."""
+        return None if 0 in (self.channel, self.row, self.column) else 0
+
     def pitch(self, shape: Sequence[int]) -> int:
         """Columns from one row to the next in a buffer of L1."""
         return self.width or shape[self.column]
@@ -119,7 +124,12 @@ def map_axes(mark: str) -> Axes | None:
 
 
 def map_bytes(shape: tuple[int, ...], axes: Axes, dtype: str) -> int:
-    """What a feature map takes in L1."""
+    """What a feature map takes in L1, with all of its images."""
+    images = 1 if axes.image is None else shape[axes.image]
+    return images * image_bytes(shape, axes, dtype)
+
+
+def image_bytes(shape: Sequence[int], axes: Axes, dtype: str) -> int:
     blocks = -(-shape[axes.channel] // DTYPES[dtype].fractal_k)
     return blocks * axes.c1_stride(shape, dtype) * DTYPES[dtype].itemsize
 
@@ -147,13 +157,17 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if axes.width and not (is_zero(bases[2]) and first_column is not None and is_zero(first_column.base)):
         yield Rejection("ldc1", "rows do not begin with the map's first column")
         return
+    which = _image_offset(target, axes)
+    if which is None:
+        yield Rejection("ldc1", "a loop moves along images")
+        return
     rows = loops[1]
     one_by_one = None if axes.width else rows
 
     def build(strides: list[Any], sizes: list[Any]) -> Any:
         first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
-        offset = _simple(nest, offset + _block_offset(target, axes, bases[0]))
+        offset = _simple(nest, offset + _block_offset(target, axes, bases[0]) + which)
         zeros = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
         slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides]
         load = instruction("ldc1", mods, [*slots, *(_simple(nest, number(size)) for size in sizes), stride])
@@ -199,6 +213,16 @@ def _block_offset(access: Access, axes: Axes, channel: Any) -> Any:
     dtype = DTYPES[access.dtype]
     block = channel // dtype.fractal_k if isinstance(channel, int) else tirx.floordiv(channel, dtype.fractal_k)
     return block * (axes.c1_stride(access.shape, access.dtype) * dtype.itemsize)
+
+
+def _image_offset(access: Access, axes: Axes) -> Any | None:
+    """The byte at which the image of an access begins; None where it is not one image."""
+    if axes.image is None:
+        return 0
+    image = index_of(access, axes.image)
+    if image is None or image.terms:
+        return None
+    return image.base * image_bytes(access.shape, axes, access.dtype)
 
 
 def _simple(nest: Nest, expr: Any) -> Any:
@@ -318,6 +342,7 @@ class _Read:
     c1: Loop | None
     c0: Loop | None
     channel: Any
+    image: Any  # the byte at which it begins
     outside: list[Any]  # conditions that no loop decides
 
     @staticmethod
@@ -339,7 +364,10 @@ class _Read:
             return "rows and columns of the map do not move evenly with the windows"
         rows = Band(loops["ho"], loops["kh"], said.strides[0], said.dilations[0], read[1].base if read[1] else 0)
         columns = Band(loops["wo"], loops["kw"], said.strides[1], said.dilations[1], read[2].base)
-        self = _Read(nest, said, source, rows, columns, loops["c1"], loops["c0"], read[0].base, [])
+        image = _image_offset(source, axes)
+        if image is None:
+            return "windows of several images"
+        self = _Read(nest, said, source, rows, columns, loops["c1"], loops["c0"], read[0].base, image, [])
         problem = self._conditions()
         return problem or self
 
@@ -408,7 +436,7 @@ class _Read:
             right = columns.span - left - width
             first_column, k_start = columns.first + left, 0
         offset = (first_row * pitch + first_column) * FRACTAL_ROW_BYTES
-        offset = offset + _block_offset(self.source, said.axes, self.channel)
+        offset = offset + _block_offset(self.source, said.axes, self.channel) + self.image
         slots = [address_at(nest.target.buffer, 0), address_at(self.source.buffer, _simple(nest, number(offset)))]
         block_stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
         numbers = [m, k, 0, k_start, height, width, block_stride, kernel_rows, kernel_columns]
