@@ -27,6 +27,7 @@ def kernel_passes() -> tuple[Any, ...]:
     """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
     from passes.tir.allocate_memory import AllocateMemory
     from passes.tir.bound_marked_nests import BoundMarkedNests
+    from passes.tir.cut_trips import CutTrips
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.hoist_invariants import HoistInvariants
@@ -47,6 +48,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.size_cube_buffers import SizeCubeBuffers
     from passes.tir.spread_loads import SpreadLoads
     from passes.tir.start_sums import StartSums
+    from passes.tir.work_in_place import WorkInPlace
 
     return (
         LowerBlocks(),  # from here on a kernel is loops, ifs and stores
@@ -67,8 +69,10 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
+        WorkInPlace(),  # before rings: a buffer that is not there needs no slots
         HoistInvariants(),  # before rings: what leaves a loop needs no second slot in it
         ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
+        CutTrips(),  # while a loop's body is one turn; behind what puts instructions into it
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which

@@ -80,7 +80,7 @@ def _meets(access: Access, earlier: Access, loops: dict[LoopRange, str], level: 
     turn = access.turn
     if turn is None or access.ring is not earlier.ring:
         return access.meets(earlier, loops)
-    if turn is not earlier.turn or level < turn.depth:
+    if turn is not earlier.turn or level < turn.depth or access.phase != earlier.phase:
         return False
     return access.meets(earlier, {**loops, turn.slot: "same"})
 
@@ -159,6 +159,7 @@ class Reader:
     _first_of: frozenset[LoopRange] = frozenset()
     _buffers: dict[Any, _Room] = field(default_factory=dict)
     _bound: dict[Any, tuple[Step, int]] = field(default_factory=dict)  # where a variable is, within how many loops
+    _turns: dict[Any, Turn] = field(default_factory=dict)  # of rings
 
     def kernel(self, func: Any) -> tuple[Step, ...]:
         for parameter in func.params:
@@ -320,6 +321,7 @@ class Reader:
             raise refuse(f"buffer `{address.buffer.name}` is neither a parameter nor allocated where it is used")
         room = self._buffers[address.buffer]
         turn = self._turn(address, room.slots) if room.slots else None
+        phase = turn.phases.index(address.indices[0]) if turn is not None else 0
         span = (room.start, room.start + room.size)
         offset = self.ranges.byte_offset(address.indices, address.buffer, DTYPES[dtype_of(address.buffer)].itemsize)
         if address.byte_offset is not None:
@@ -327,7 +329,7 @@ class Reader:
         if extent is None or start is None or extent > room.size:
             start, extent, offset = 0, room.size, Affine()
         offset = offset.plus(Affine({}, room.start + start))
-        return Access(room.place, span, offset, extent, reads, writes, room.blocks, turn=turn, ring=room)
+        return Access(room.place, span, offset, extent, reads, writes, room.blocks, turn=turn, ring=room, phase=phase)
 
     def _turn(self, address: Address, slots: int) -> Turn:
         """The block in which the slot of a ring is bound."""
@@ -337,8 +339,10 @@ class Reader:
                 f"the slot `{slot}` of ring `{address.buffer.name}` is not bound in the block that works on it"
             )
         step, depth = self._bound[slot]
-        if step.turn is None:
-            step.turn = Turn(depth, LoopRange(slots))
+        if step.turn is None:  # a ring that has a turn already is bound once more: in the next phase of its block
+            step.turn = self._turns.get(address.buffer) or Turn(depth, LoopRange(slots))
+            step.turn.phases.append(slot)
             self.ranges.variables[slot] = Affine({step.turn.slot: 1})
         step.turn.buffers.add(address.buffer)
+        self._turns[address.buffer] = step.turn
         return step.turn

@@ -163,11 +163,16 @@ class Ranges:
 
 @dataclass(eq=False)
 class Turn:
-    """The executions of a block that work on slots of rings: which slot, is the same throughout one of them."""
+    """The executions of a block that work on slots of rings: which slot, is the same throughout one of them.
+
+    A block may be in phases, each a block of its own, which are executed one after another in different turns of the
+    loop around them; ``phases`` are the variables that they bind the slot to.
+    """
 
     depth: int  # loops around the block
     slot: LoopRange
     buffers: set[Any] = field(default_factory=set)  # the rings
+    phases: list[Any] = field(default_factory=list)
 
     @property
     def slots(self) -> int:
@@ -191,6 +196,7 @@ class Access:
     rows: tuple[int, int] | None = None  # bytes between the starts of rows, and of each row, where the rest is skipped
     turn: Turn | None = None  # where the buffer is a ring: the block whose executions take its slots in turn
     ring: object = None
+    phase: int = 0  # of that block
 
     def meets(self, earlier: Access, loops: Mapping[LoopRange, str]) -> bool:
         """Whether this access may touch a byte of an earlier one, one of the two writing it.

@@ -23,6 +23,7 @@ PREFIX = "tw."
 AT = "tw.at"
 ADDRESS, BYTES = "tw.address", "tw.bytes"  # annotations of an AllocBuffer
 SLOTS = "tw.slots"  # of one that is a ring: its first dimension, which a variable indexes that the block binds
+PHASE = "tw.phase"  # attribute: by how many turns of the loop what stands in it may be late (`CutTrips`)
 CORE_AXIS = "blockIdx.x"
 
 
@@ -98,6 +99,11 @@ class Call:
     @property
     def queue(self) -> Queue:
         return self.row.queue_of(self.mods)
+
+    def buffers(self, role: str) -> list[Any]:
+        """Those that it reads ("r") or writes ("w")."""
+        addresses = [value for value in self.operands if isinstance(value, Address)]
+        return [a.buffer for tensor, a in zip(self.row.tensors, addresses, strict=True) if role in tensor.role]
 
 
 def is_call(expression: Any, operator: str) -> bool:

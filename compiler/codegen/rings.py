@@ -13,7 +13,7 @@ that loop: ticks of its statements, and per queue up to which tick every other o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf, prod
 from typing import Any
@@ -48,8 +48,8 @@ class Ring:
     """All that orders the rings of one block: its flags, each with the id of slot zero."""
 
     turn: Turn
-    slot: object  # the variable
-    steps: tuple[Step, ...]
+    slots: Mapping[object, int]  # the variable of each phase, and how many statements all phases before it have
+    steps: tuple[Step, ...]  # of all phases
     flags: tuple[tuple[RingFlag, int], ...]
 
     def ids(self) -> Iterator[Flag]:
@@ -103,7 +103,9 @@ def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
     """All rings with ids that no other has while it turns."""
     around: dict[int, tuple[Ring, ...]] = {}
     of_turn: dict[Turn, Ring] = {}
-    blocks = {block.turn: block for block in _blocks(steps)}
+    blocks: dict[Turn, _Block] = {}
+    for turn, slot, phase in _phases(steps):
+        blocks.setdefault(turn, _Block(turn)).add(slot, phase)
 
     def visit(block: tuple[Step, ...], taken: dict[Pair, int]) -> None:
         rings = {step.statement.buffer for step in block if isinstance(step.statement, tirx.AllocBuffer)}
@@ -120,19 +122,25 @@ def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
     return Rings(around, of_turn)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Block:
+    """The statements of a block, phase by phase."""
+
     turn: Turn
-    slot: object
-    steps: tuple[Step, ...]
+    slots: dict[object, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+
+    def add(self, slot: object, steps: tuple[Step, ...]) -> None:
+        self.slots[slot] = len(self.steps)
+        self.steps += steps
 
 
-def _blocks(steps: tuple[Step, ...]) -> Iterator[_Block]:
+def _phases(steps: tuple[Step, ...]) -> Iterator[tuple[Turn, object, tuple[Step, ...]]]:
     for step in steps:
         if step.turn is not None:
-            yield _Block(step.turn, step.statement.var, steps)
+            yield step.turn, step.statement.var, steps
         for part in step.parts:
-            yield from _blocks(part)
+            yield from _phases(part)
 
 
 def _turns(step: Step) -> Iterator[Turn]:
@@ -152,7 +160,7 @@ def _with_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
         if taken[flag.pair] > event_ids:
             raise OutOfIds(block.turn)
         flags.append((flag, base))
-    return Ring(block.turn, block.slot, block.steps, tuple(flags))
+    return Ring(block.turn, block.slots, block.steps, tuple(flags))
 
 
 # ---- how long a slot takes -----------------------------------------------------------------------------------------
@@ -224,11 +232,10 @@ def _in_order(a: Event, b: Event) -> bool:
 
 def _conflict(a: Event, b: Event, turn: Turn, *, carried: bool) -> bool:
     """Whether two touch bytes in common of one slot, in one execution or in different ones."""
-    loops: dict[LoopRange, str] = {turn.slot: "same"}
-    if not carried:
-        loops |= {loop: "same" for loop in b.loops[: turn.depth]}
+    anywhere: dict[LoopRange, str] = {turn.slot: "same"}
+    here = anywhere if carried else anywhere | {loop: "same" for loop in b.loops[: turn.depth]}
     return any(
-        mine.ring is other.ring and mine.meets(other, loops)
+        mine.ring is other.ring and mine.meets(other, here if mine.phase == other.phase else anywhere)
         for mine in b.accesses
         if mine.turn is turn
         for other in a.accesses

@@ -88,7 +88,7 @@ class _Planner:
     def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
         """The plan of a block within ``depth`` loops, and the state after it."""
         block = _Block(self.knowledge, self.event_ids, self._taken, state)
-        rings = [self.rings.of_turn[step.turn] for step in steps if step.turn is not None]
+        rings = [(self.rings.of_turn[step.turn], step.statement.var) for step in steps if step.turn is not None]
         for at, step in enumerate(steps):
             around = self.rings.around.get(id(step), ())
             for each in around:
@@ -107,7 +107,7 @@ class _Planner:
             for each in around:
                 self._taken.subtract(each.ids())
                 block.drain(each)
-        block.turn(rings, len(steps))
+        block.turn(rings, len(steps), last=True)
         return block.plan(), block.state
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
@@ -228,18 +228,18 @@ class _Block:
                 self.state = self.knowledge.forget(self.state, flag.target, ring.told(flag, self.knowledge))
                 self._wait(sync)
 
-    def turn(self, rings: list[Ring], at: int) -> None:
-        """What stands in front of a statement of the block in every execution."""
-        for ring in rings:
-            for sync, flag in _syncs(ring, "set_flag", ring.slot):
-                if flag.after + 1 == at:
+    def turn(self, rings: list[tuple[Ring, object]], at: int, *, last: bool = False) -> None:
+        """What stands in front of a statement of the block, or behind the last one, in every execution."""
+        for ring, slot in rings:
+            for sync, flag in _syncs(ring, "set_flag", slot):
+                if at and flag.after + 1 == at + ring.slots[slot]:
                     self._put(sync)
                     self._set[ring, flag] = len(self._entries), self.state
-        for ring in rings:
-            for sync, flag in _syncs(ring, "wait_flag", ring.slot):
-                if flag.before == at:
+        for ring, slot in rings:
+            for sync, flag in _syncs(ring, "wait_flag", slot):
+                if not last and flag.before == at + ring.slots[slot]:
                     self._put(sync)
-                    if not flag.carried:
+                    if not flag.carried and (ring, flag) in self._set:  # else a phase before this one has set it
                         self._learn(*self._set[ring, flag], flag)
                     self._wait(sync)
 

@@ -24,10 +24,11 @@ from compiler.codegen.instruction_form import (
 )
 from compiler.codegen.lifetimes import ALIGNMENT, packed
 from compiler.codegen.memory import free_bytes
+from compiler.codegen.phases import has_phases, in_turns, is_phase, without_phases
 from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
-from compiler.tir.rewriter import loop_with, sequence
+from compiler.tir.rewriter import loop_with, sequence, statements
 from passes.base import Pass
 
 
@@ -46,6 +47,9 @@ class DoubleBuffer(Pass):
        arrive: by more than one ``latency_share`` of the time in which it fills a slot.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden.
+    5. Where a loop is cut into phases (`CutTrips`) and there are slots enough for what crosses them, they work on
+       different turns: ``for i: {phase 0: a; phase 1: b}`` becomes ``for i + 1 turns: {a of i; b of i - 1}``, each
+       under the condition that there is such a turn.
     """
 
     name: ClassVar[str] = "double-buffer"
@@ -56,14 +60,27 @@ class DoubleBuffer(Pass):
     latency_share: int = 10
 
     def run(self, subject: Any, chip: Chip) -> Any:
+        if has_phases(subject):
+            in_phases = self._with_rings(subject, chip)
+            if in_phases is not None:
+                return in_phases
+            subject = without_phases(subject)
+        return self._with_rings(subject, chip)
+
+    def _with_rings(self, subject: Any, chip: Chip) -> Any | None:
+        """None where phases lack slots."""
         found = _Finder()
         found.statement(subject.body)
         blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
         if not blocks:
             return subject
         for block in blocks:
-            block.slots = 2
+            block.slots = max(2, block.least)
+        if any(Queue.S in local.queues for block in blocks if block.least > 1 for local in block.buffers):
+            return None
         written, rings = _fitting(subject, blocks, chip)
+        if any(block.slots < block.least for block in blocks):
+            return None
         late = [
             block for block in blocks if block.slots == 2 and block.turns > 2 and self._is_late(block, written, rings)
         ]
@@ -116,9 +133,10 @@ class _Local:
     around: tuple[Any, ...]  # the blocks around it, ``None`` for each loop
     queues: set[Queue] = field(default_factory=set)
     writers: set[Queue] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)  # of the phases that touch it, where it lives in a turn of several
     _inner: list[Any] = field(default_factory=list)  # from its own block to the innermost that holds all touches
 
-    def touch(self, queue: Queue, path: tuple[Any, ...], *, writes: bool) -> None:
+    def touch(self, queue: Queue, path: tuple[Any, ...], phase: tuple[Any, int] | None, *, writes: bool) -> None:
         inner = [*takewhile(lambda block: block is not None, path[len(self.around) - 1 :])]
         if not self.queues:
             self._inner = inner
@@ -127,6 +145,8 @@ class _Local:
         self.queues.add(queue)
         if writes:
             self.writers.add(queue)
+        if phase is not None and phase[0].same_as(self.around[-1]):
+            self.late.add(phase[1])
 
     @property
     def block(self) -> Any:
@@ -136,6 +156,11 @@ class _Local:
     @property
     def crosses(self) -> bool:
         return len(self.queues) > 1 and Queue.S not in self.queues
+
+    @property
+    def least(self) -> int:
+        """Slots without which phases cannot work on different turns."""
+        return max(self.late) - min(self.late) + 1 if self.late else 1
 
     @property
     def memory(self) -> str:
@@ -162,6 +187,7 @@ class _Block:
     loops: tuple[Any, ...]
     buffers: list[_Local] = field(default_factory=list)
     slots: int = 1
+    least: int = 1
 
     @property
     def turns(self) -> int:
@@ -194,14 +220,16 @@ class _Finder:
         self.locals: dict[Any, _Local] = {}
         self._loops: tuple[Any, ...] = ()
         self._path: tuple[Any, ...] = ()
+        self._phase: tuple[Any, int] | None = None  # the block of all phases, and by how many turns this one is late
         self._loops_of: dict[Any, tuple[Any, ...]] = {}  # by block
 
     def blocks(self) -> list[_Block]:
         found: dict[Any, _Block] = {}
         for local in self.locals.values():
-            if local.crosses:
-                key = local.block, frozenset(local.queues)
-                found.setdefault(key, _Block(local.block, self._loops_of[local.block])).buffers.append(local)
+            if local.crosses or local.least > 1:
+                key = local.block, frozenset(local.queues), local.least
+                block = _Block(local.block, self._loops_of[local.block], least=local.least)
+                found.setdefault(key, block).buffers.append(local)
         return list(found.values())
 
     def statement(self, statement: Any) -> None:
@@ -220,7 +248,11 @@ class _Finder:
                 if statement.else_case is not None:
                     self.statement(statement.else_case)
             case tirx.AttrStmt():
+                outer = self._phase
+                if is_phase(statement):
+                    self._phase = self._path[-1], int(statement.value)
                 self.statement(statement.body)
+                self._phase = outer
             case tirx.AllocBuffer():
                 if self._loops and memory_of(statement.buffer) not in SHARED_MEMORIES:
                     self.locals[statement.buffer] = _Local(statement, self._path)
@@ -256,7 +288,7 @@ class _Finder:
 
     def _touch(self, buffer: Any, queue: Queue, *, writes: bool = False) -> None:
         if buffer in self.locals:
-            self.locals[buffer].touch(queue, self._path, writes=writes)
+            self.locals[buffer].touch(queue, self._path, self._phase, writes=writes)
 
 
 # ---- the rewrite ------------------------------------------------------------------------------------------------
@@ -284,7 +316,7 @@ class _Rings:
             case tirx.SeqStmt():
                 return self._sequence(statement, loops)
             case tirx.For():
-                loop = loop_with(statement, self._statement(statement.body, loops + 1))
+                loop = in_turns(loop_with(statement, self._statement(statement.body, loops + 1)))
                 if loops:
                     return loop
                 hoisted, self._hoisted = self._hoisted, []
@@ -305,6 +337,8 @@ class _Rings:
         parts = [self._statement(part, loops) for part in block.seq]
         if block not in self._blocks:
             return sequence(parts)
+        if any(is_phase(part) for part in parts if part is not None):
+            return sequence(self._in_phase(part, self._blocks[block]) for part in parts)
         count = {ring.slots: tirx.Var("slot", "int32") for ring in self._blocks[block]}
         bindings = [
             tirx.Bind(slot, tirx.floormod(self._blocks[block][0].turn(), slots)) for slots, slot in count.items()
@@ -315,6 +349,22 @@ class _Rings:
             for local in ring.buffers
         }
         return sequence([*bindings, *(_on_slots(part, here) for part in parts if part is not None)])
+
+    def _in_phase(self, part: Any, rings: list[_Block]) -> Any:
+        """A phase on slots, each bound for one ring: what two phases work on is in different slots."""
+        if part is None or not is_phase(part):
+            return part
+        used: set[Any] = set()
+        tvm_ffi.structural_walk(part, (TensorLoad, lambda load: used.add(load.source)))
+        bindings, here = [], {}
+        for ring in rings:
+            for buffer in (local.statement.buffer for local in ring.buffers):
+                if buffer in used:
+                    slot = tirx.Var("slot", "int32")
+                    bindings.append(tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)))
+                    here[buffer] = self.allocations[buffer].buffer, slot
+        body = sequence([*bindings, *(_on_slots(each, here) for each in statements(part.body))])
+        return tirx.AttrStmt(part.node, part.attr_key, part.value, body, part.span)
 
 
 def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:

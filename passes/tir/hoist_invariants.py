@@ -112,7 +112,7 @@ class _Facts:
     def _write(self, statement: Any) -> None:
         call = read_call(statement)
         if call is not None:
-            self.written.update(_buffers(call, "w"))
+            self.written.update(call.buffers("w"))
 
     def _in(self, statement: Any, conditions: tuple[Any, ...]) -> Iterator[_Found]:
         for part in statements(statement):
@@ -120,14 +120,14 @@ class _Facts:
                 yield from self._in(part.then_case, (*conditions, part.condition))
             elif isinstance(part, tirx.Evaluate):
                 call = read_call(part)
-                targets = [] if call is None else _buffers(call, "w")
+                targets = [] if call is None else call.buffers("w")
                 if call is not None and len(targets) == 1 and targets[0] in self.allocated:
                     yield _Found(part, call, targets[0], self.allocated[targets[0]], conditions)
 
     def leaves(self, found: _Found) -> bool:
         if uses(found.statement, self.defined):  # (1)
             return False
-        read = _buffers(found.call, "r")
+        read = found.call.buffers("r")
         if any(self.written[buffer] and buffer not in self.left for buffer in read):  # (2)
             return False
         if any(buffer in self.allocated and buffer not in self.left for buffer in read):
@@ -136,12 +136,6 @@ class _Facts:
             return False
         changing = any(uses(condition, self.defined) or _reads(condition) for condition in found.conditions)
         return not changing or _anywhere(found.call)  # (4)
-
-
-def _buffers(call: Call, role: str) -> list[Any]:
-    """The buffers of the operands with a role."""
-    addresses = [value for value in call.operands if isinstance(value, Address)]
-    return [a.buffer for tensor, a in zip(call.row.tensors, addresses, strict=True) if role in tensor.role]
 
 
 def _reads(node: Any) -> bool:

@@ -1,0 +1,55 @@
+"""Loops whose body is in phases that work on different turns of it.
+
+for i in range(8):                       for i in range(9):
+    phase 0: a(i)             ->             if i < 8: a(i)
+    phase 1: b(i)                            if 1 <= i: b(i - 1)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from compiler.codegen.instruction_form import PHASE
+from compiler.tir.rewriter import contains, loop_with, sequence, statements, substitute
+
+
+def is_phase(statement: Any) -> bool:
+    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == PHASE
+
+
+def has_phases(func: Any) -> bool:
+    return contains(func.body, tirx.AttrStmt, is_phase)
+
+
+def without_phases(func: Any) -> Any:
+    """The kernel with every turn of its loops on its own."""
+
+    def plain(block: Any) -> Any:
+        return sequence(part.body if is_phase(part) else part for part in block.seq)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.SeqStmt, plain)))
+
+
+def in_turns(loop: Any) -> Any:
+    """The loop with each phase under way in the turn that it is late by; a loop without phases as it is."""
+    parts = statements(loop.body)
+    phases = [part for part in parts if is_phase(part)]
+    if not phases:
+        return loop
+    turns, most = int(loop.extent), max(int(phase.value) for phase in phases)
+
+    def late(part: Any) -> Any:
+        if not is_phase(part):
+            return part
+        by, conditions = int(part.value), []
+        if by < most:
+            conditions.append(loop.loop_var < turns + by)
+        if by:
+            conditions.append(loop.loop_var >= by)
+        body = substitute(part.body, {loop.loop_var: loop.loop_var - by}) if by else part.body
+        return tirx.IfThenElse(tirx.all(*conditions), body, None)
+
+    return loop_with(loop, sequence(map(late, parts)), extent=tirx.IntImm("int32", turns + most))

@@ -1,0 +1,147 @@
+"""Cuts the body of a loop into phases, so that several turns of it can be under way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from compiler.codegen.instruction_form import PHASE, Call, read_call
+from compiler.isa.dtypes import Queue
+from compiler.target import Chip
+from compiler.tir.rewriter import Rewriter, loads, loop_with, sequence, statements
+from passes.base import Pass
+
+ENGINES = frozenset({Queue.M, Queue.V})
+LEAST_PHASES = 3  # two phases of two turns are side by side as they are: their engines have nothing else to do
+
+
+class CutTrips(Pass):
+    """Marks what one engine does of a turn before it needs the other, with the turns that this is late.
+
+    for i: {scores (M); softmax (V); weigh (M); divide (V)}
+    -> for i: {phase 0: scores; phase 1: softmax; phase 1: weigh; phase 2: divide}
+
+    A queue works in the order of the program: the scores of a turn would wait until the turn before has been weighed,
+    and that until its softmax is done. Where `DoubleBuffer` has room for what is then alive, it lets the phases marked
+    n work on the turn that is n before the one that those marked 0 work on, and so each engine always has something
+    that waits for nothing. What is marked means the same as before.
+
+    1. The loop counts known turns from zero, and every statement of its body is of one engine at most. What is of none
+       goes with the statement that follows, but results of the first phase leave the matrix unit at once: the vector
+       unit has nothing else to do before it reads them.
+    2. There are three phases, or more: the first engine comes back to a turn.
+    3. What is written in the loop and outlives a turn is touched by phases with one mark only, so in the same order.
+    """
+
+    name: ClassVar[str] = "cut-trips"
+    requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        return _Cutter().function(subject)
+
+
+class _Cutter(Rewriter):
+    def loop(self, loop: tirx.For) -> Any | None:
+        body = self.statement(loop.body)
+        if body is None:
+            return None
+        fixed = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1 and loop.step is None
+        if fixed and isinstance(loop.min, tirx.IntImm) and int(loop.min) == 0:
+            marked = _marked(loop.loop_var, body)
+            if marked is not None:
+                return loop_with(loop, marked)
+        return loop if body.same_as(loop.body) else loop_with(loop, body)
+
+
+@dataclass
+class _Phase:
+    engine: Queue
+    parts: list[Any] = field(default_factory=list)
+
+
+def _marked(variable: Any, body: Any) -> Any | None:
+    parts = [piece for part in statements(body) for piece in _pieces(part)]
+    if any(isinstance(part, tirx.Bind | tirx.AttrStmt) for part in parts):
+        return None
+    allocations = [part for part in parts if isinstance(part, tirx.AllocBuffer)]
+    phases = _phases([part for part in parts if not isinstance(part, tirx.AllocBuffer)])
+    if phases is None or len(phases) < LEAST_PHASES:  # (2)
+        return None
+    late = [(at + 1) // 2 for at in range(len(phases))]
+    if not _in_order(phases, late, {statement.buffer for statement in allocations}):
+        return None
+    marks = [
+        tirx.AttrStmt(variable, PHASE, tirx.IntImm("int32", turns), sequence(phase.parts))
+        for phase, turns in zip(phases, late, strict=True)
+    ]
+    return sequence([*allocations, *marks])
+
+
+def _phases(parts: list[Any]) -> list[_Phase] | None:
+    """Condition 1."""
+    phases: list[_Phase] = []
+    waiting: list[Any] = []  # for the statement that they go with
+    for part in parts:
+        queues = {call.queue for call in _calls(part)}
+        engines = queues & ENGINES
+        if len(engines) > 1:
+            return None
+        if not engines and len(phases) == 1 and queues == {Queue.FIX}:
+            phases[-1].parts += [*waiting, part]
+            waiting = []
+        elif not engines:
+            waiting.append(part)
+        else:
+            (engine,) = engines
+            if not phases or phases[-1].engine != engine:
+                phases.append(_Phase(engine))
+            phases[-1].parts += [*waiting, part]
+            waiting = []
+    if phases:
+        phases[-1].parts += waiting
+    return phases
+
+
+def _pieces(part: Any) -> Iterator[Any]:
+    """A statement; one of two engines under a condition as several, behind what is allocated there."""
+    mixed = isinstance(part, tirx.IfThenElse) and part.else_case is None and not loads(part.condition)
+    inner = statements(part.then_case) if mixed else []
+    if len({call.queue for call in _calls(part)} & ENGINES) < 2 or any(isinstance(one, tirx.Bind) for one in inner):
+        yield part
+        return
+    for one in inner:
+        if isinstance(one, tirx.AllocBuffer):
+            yield one
+        else:
+            yield tirx.IfThenElse(part.condition, one, None)
+
+
+def _in_order(phases: list[_Phase], late: list[int], own: set[Any]) -> bool:
+    """Condition 3."""
+    touched: dict[Any, set[int]] = {}
+    written: set[Any] = set()
+    for phase, turns in zip(phases, late, strict=True):
+        for part in phase.parts:
+            inner = {statement.buffer for statement in _all(part, tirx.AllocBuffer)}
+            for buffer in {access.source for access in _all(part, ir.TensorLoad)} - inner:
+                touched.setdefault(buffer, set()).add(turns)
+            for store in _all(part, tirx.BufferStore):
+                touched.setdefault(store.buffer, set()).add(turns)
+                written.add(store.buffer)
+            for call in _calls(part):
+                written.update(call.buffers("w"))
+    return all(len(turns) == 1 or buffer in own for buffer, turns in touched.items() if buffer in written)
+
+
+def _all(node: Any, kind: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node, (kind, found.append))
+    return found
+
+
+def _calls(node: Any) -> list[Call]:
+    return [call for call in map(read_call, _all(node, tirx.Evaluate)) if call is not None]
