@@ -41,6 +41,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.lower_blocks import LowerBlocks
     from passes.tir.merge_core_axes import MergeCoreAxes
     from passes.tir.minimise_sync import MinimiseSync
+    from passes.tir.pad_rows import PadRows
     from passes.tir.pre_process import PreProcess
     from passes.tir.share_loads import ShareLoads
     from passes.tir.shift_addresses import ShiftAddresses
@@ -66,6 +67,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopShift(),  # partition leaves loops that begin elsewhere than at zero
         LoopFission(),  # the parts of a partition may hold several stores again
         IfPromotion(),  # and guards that now depend on outer loops only
+        PadRows(),  # before loops merge over rows that get gaps
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         EmitInstructions(),  # every nest becomes instructions
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
