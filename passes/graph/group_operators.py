@@ -32,7 +32,8 @@ class GroupOperators(Pass):
     -> def group0(x, bias): conv, add, relu        c = group0(x, bias)
 
     An elementwise operator joins the group that makes one of its inputs where
-    (1) nothing else reads that input, so that it need not leave the chip,
+    (1) nothing else reads that input, so that it need not leave the chip: nothing but elementwise operators that all
+        join with it, up to one on which all of them end (``x * sigmoid(x)``),
     (2) it has as many elements as that group's result, so that both are tiled alike, and
     (3) the group stays within ``operators`` operators and ``inputs`` inputs, which bounds what a tile holds.
     A reduction joins the elementwise group that makes its input likewise. A product, the softmax of its rows and the
@@ -72,13 +73,12 @@ class _Grouping:
 
     def groups(self) -> list[_Group]:
         for call in self.body.calls:
-            schedule = schedule_of(self.module, call)
-            host = self._joinable(call, schedule)
-            if host is None:
-                self.group_of[call.var] = _Group([call], schedule)
+            if call.var in self.group_of:
                 continue
-            host.calls.append(call)
-            self.group_of[call.var] = host
+            schedule = schedule_of(self.module, call)
+            host, more = self._joinable(call, schedule) or (_Group([], schedule), (call,))
+            host.calls += more
+            self.group_of.update((each.var, host) for each in more)
             if schedule != FOLLOWER:
                 host.schedule = schedule
         for group in self._unique():
@@ -121,33 +121,63 @@ class _Grouping:
                 return group
         return None
 
-    def _joinable(self, call: Call, schedule: str) -> _Group | None:
-        """The group that a call joins: of several, the one that is led by a master and ends latest."""
+    def _joinable(self, call: Call, schedule: str) -> tuple[_Group, tuple[Call, ...]] | None:
+        """The group that a call joins, and all that joins with it: of several, one of a master that ends latest."""
         if len(call.types) != 1:
             return None
         candidates = [
-            group
+            (group, more)
             for argument in call.arguments
-            if (group := self.group_of.get(argument)) is not None and self._fits(group, call, schedule, argument)
+            if (group := self.group_of.get(argument)) is not None
+            and (more := self._joining(group, call, schedule, argument))
         ]
-        return max(candidates, key=lambda g: (g.schedule in MASTERS, self.position[g.calls[-1].var]), default=None)
+        return max(
+            candidates,
+            key=lambda found: (found[0].schedule in MASTERS, self.position[found[0].calls[-1].var]),
+            default=None,
+        )
 
-    def _fits(self, group: _Group, call: Call, schedule: str, argument: Any) -> bool:
-        producer = group.calls[-1]
-        if producer.var is not argument and not producer.var.same_as(argument):
-            return False
-        if len(self.body.consumers[argument]) != 1 or self.body.consumers[argument][0] is None:  # (1)
-            return False
-        made = prod(graph.shape_of(argument))
+    def _joining(self, group: _Group, call: Call, schedule: str, argument: Any) -> tuple[Call, ...]:
+        """What joins a group when a call that reads its result does: the call, or nothing."""
+        if not group.calls[-1].var.same_as(argument):
+            return ()
         if schedule == FOLLOWER:
             if group.schedule != FOLLOWER and group.schedule not in MASTERS:
-                return False
-            if prod(graph.shape_of(call.var)) != made or graph.shape_of(call.var)[-1:] != graph.shape_of(argument)[-1:]:
-                return False  # (2)
-        elif schedule not in WITH_PROLOGUE or group.schedule != FOLLOWER:
+                return ()
+            more = self._closed(group.calls[-1])
+        else:
+            alone = len(self.body.consumers[argument]) == 1
+            more = (call,) if schedule in WITH_PROLOGUE and group.schedule == FOLLOWER and alone else ()
+        outside = Outside.of([*group.calls, *more], self.module)
+        fits = len(group.calls) + len(more) <= self.limits.operators and len(outside.values) <= self.limits.inputs
+        return more if fits else ()  # (3)
+
+    def _closed(self, producer: Call) -> tuple[Call, ...]:
+        """The fewest calls, in order, that hold all that reads what ``producer`` makes, but for the last one's (1)."""
+        found, open_values = dict[int, Call](), {producer.var}
+        while len(found) < self.limits.operators:
+            readers = [user for value in open_values for user in self.body.consumers.get(value, [])]
+            if any(user is None for user in readers):
+                return ()
+            waiting = {at: user for user in readers if (at := self.position[user.var]) not in found}
+            at = min(waiting)
+            if not self._follows(waiting[at], producer.var):
+                return ()
+            found[at] = waiting[at]
+            open_values = {value for value in open_values if self._is_read_outside(value, found)} | {waiting[at].var}
+            if len(open_values) == 1:
+                return tuple(found.values())
+        return ()
+
+    def _is_read_outside(self, value: Any, calls: dict[int, Call]) -> bool:
+        return any(user is None or self.position[user.var] not in calls for user in self.body.consumers[value])
+
+    def _follows(self, call: Call, made: Any) -> bool:
+        """Whether a call is elementwise, of as many elements as something and with rows of the same length (2)."""
+        if schedule_of(self.module, call) != FOLLOWER or len(call.types) != 1 or call.var in self.group_of:
             return False
-        outside = Outside.of([*group.calls, call], self.module)
-        return len(group.calls) < self.limits.operators and len(outside.values) <= self.limits.inputs  # (3)
+        shape, like = graph.shape_of(call.var), graph.shape_of(made)
+        return prod(shape) == prod(like) and shape[-1:] == like[-1:]
 
 
 def schedule_of(module: Any, call: Call) -> str:

@@ -52,8 +52,34 @@ def test_elementwise_operators_follow_a_product() -> None:
 
 
 def test_what_two_operators_read_ends_a_group() -> None:
-    nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "b"), node("Tanh", "a", "c"), node("Add", "b c", "y")]
-    assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["Relu"], ["Sigmoid"], ["Tanh", "Add"]]
+    nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "b"), node("Tanh", "a", "c")]
+    assert groups(nodes, {"x": (4, 8)}, ["b", "c"]) == [["Relu"], ["Sigmoid"], ["Tanh"]]
+
+
+def test_operators_that_end_on_one_follow_together() -> None:
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("Sigmoid", "a", "b"),
+        node("Tanh", "a", "c"),
+        node("Mul", "b c", "d"),
+        node("Add", "a d", "e"),
+        node("Relu", "e", "f"),
+        node("Tanh", "f", "y"),
+        node("Neg", "f", "z"),
+    ]
+    swish = ["MatMul", "Sigmoid", "Tanh", "Mul", "Add", "Relu"]
+    shapes = {"x": (4, 8), "w": (8, 6)}
+    assert groups(nodes, shapes, ["y", "z"]) == [swish, ["Tanh"], ["Neg"]]
+    assert groups(nodes, shapes, ["y", "z"], operators=4)[0] == ["MatMul"]
+
+
+def test_what_leaves_between_keeps_all_of_them_out() -> None:
+    nodes = [node("MatMul", "x w", "a"), node("Sigmoid", "a", "b"), node("Mul", "a b", "y")]
+    shapes = {"x": (4, 8), "w": (8, 6)}
+    assert groups(nodes, shapes, ["y"]) == [["MatMul", "Sigmoid", "Mul"]]
+    assert groups(nodes, shapes, ["b", "y"])[0] == ["MatMul"]
+    summed = [*nodes[:2], node("ReduceSum", "a", "c", keepdims=1), node("Mul", "a b", "d"), node("Mul", "d c", "y")]
+    assert groups(summed, shapes, ["y"])[0] == ["MatMul"]
 
 
 def test_a_result_of_the_model_leaves_the_chip() -> None:
