@@ -78,7 +78,9 @@ def block_diagonal(graph: Graph, w: Value, group: int, sharing: int) -> Value:
     w = _padded(graph, w, blocks * sharing * outputs)
     apart = graph.call("Reshape", w, np.array([blocks, sharing, outputs, 1, channels, *kernel]))
     own = np.eye(sharing, dtype=bool).reshape(1, sharing, 1, sharing, 1, *(1 for _ in kernel))
-    spread = graph.call("Where", own, apart, np.zeros(1, dtype_of(w)))
+    # What is known is of the model's type, whatever it is compiled to, and is folded with its like only.
+    zeros = np.zeros(1, dtype_of(w) if apart.constant is None else apart.constant.dtype)
+    spread = graph.call("Where", own, apart, zeros)
     result: Value = graph.call("Reshape", spread, np.array([-1, sharing * channels, *kernel]))
     return result
 

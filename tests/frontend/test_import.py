@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto
 from tvm import te
 
+from compiler import graph
 from compiler.errors import InvalidError, LimitError, TilewrightError, UnsupportedError, UsageError
 from compiler.frontend import Limits, Port, import_model, load_model, setup_inputs
 from compiler.operators import Graph, Value
@@ -131,6 +132,21 @@ def test_precision(precision: str, dtype: str) -> None:
     feeds = {"x": np.array([[1, 2], [3, 4]], np.float32), "i": np.array([[0, 1], [2, 3]], np.int32)}
     if precision != "bf16":  # TVM's CPU code for bfloat16 is not what is tested
         check(network, imported, feeds, rtol=1e-2)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_constant_weights_are_packed_at_compile_time(precision: str, channels: int) -> None:
+    """Those of groups that share a block of channels, too: nothing but the convolution is left to run."""
+    weights = np.ones((12, channels, 3, 3), np.float32)
+    network = model(
+        [node("Conv", "x w", "y", group=12 // channels, pads=[1, 1, 1, 1])],
+        {"x": (1, 12, 5, 5)},
+        ["y"],
+        {"w": weights},
+    )
+    main = graph.read(import_model(network.SerializeToString(), precision=precision).module["main"])
+    assert len(main.calls) == 1
 
 
 def test_unknown_precision() -> None:
