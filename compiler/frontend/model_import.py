@@ -68,6 +68,7 @@ def import_model(
     """
     from compiler.frontend.importer import Importer
     from compiler.frontend.module import emit_module
+    from compiler.frontend.spelled_norms import fuse_norms
 
     model = source if isinstance(source, Model) else load_model(source, limits=limits)
     graph = model.proto.graph
@@ -75,6 +76,7 @@ def import_model(
     importer = Importer(model, types)
     fixed = _checked_values(model, values or {})
     inputs, outputs = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
+    importer.graph.calls = fuse_norms(importer.graph, outputs)
     emitted = emit_module(importer.graph, inputs, outputs)
     return Imported(
         emitted.module,

@@ -1,0 +1,92 @@
+"""Layer norms that a model spells out become the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler import graph
+from compiler.frontend import Imported, import_model
+from tests.frontend.cpu import check
+from tests.frontend.models import model, node
+
+RNG = np.random.default_rng(3)
+X = (RNG.random((2, 5, 12)) * 3 - 1).astype(np.float32)
+
+
+def spelled(*, axes: tuple[int, ...] = (-1,), square: str = "Pow") -> list[Any]:
+    squared = node("Pow", "c two", "q") if square == "Pow" else node("Mul", "c c", "q")
+    return [
+        node("ReduceMean", "x", "m", axes=list(axes)),
+        node("Sub", "x m", "c"),
+        squared,
+        node("ReduceMean", "q", "v", axes=list(axes)),
+        node("Add", "v e", "u"),
+        node("Sqrt", "u", "d"),
+        node("Div", "c d", "n"),
+        node("Mul", "n s", "w"),
+        node("Add", "b w", "y"),
+    ]
+
+
+def network(nodes: list[Any], outputs: tuple[str, ...] = ("y",), width: tuple[int, ...] = (12,)) -> onnx.ModelProto:
+    constants = {
+        "two": np.float32(2),
+        "e": np.float32(1e-3),
+        "s": RNG.random(width).astype(np.float32) + 0.5,
+        "b": RNG.random(width).astype(np.float32),
+    }
+    return model(nodes, {"x": X.shape}, list(outputs), constants, opset=17)
+
+
+def operators(imported: Imported) -> list[str]:
+    calls = graph.read(imported.module["main"]).calls
+    return [str(graph.attribute(imported.module[call.callee], "tw.operator")) for call in calls]
+
+
+@pytest.mark.parametrize("square", ["Pow", "Mul"])
+@pytest.mark.parametrize(("axes", "width"), [((-1,), (12,)), ((2,), (12,)), ((1, 2), (5, 12)), ((-1, -2), (12,))])
+def test_a_spelled_norm_is_one_operator(square: str, axes: tuple[int, ...], width: tuple[int, ...]) -> None:
+    proto = network(spelled(axes=axes, square=square), width=width)
+    imported = import_model(proto.SerializeToString())
+    assert operators(imported) == ["LayerNormalization"]
+    assert set(next(iter(imported.nodes.values()))) == {each.name or each.output[0] for each in proto.graph.node}
+    check(proto, imported, {"x": X})
+
+
+def test_a_norm_without_a_bias() -> None:
+    proto = network([*spelled()[:-1], node("Relu", "w", "y")])
+    imported = import_model(proto.SerializeToString())
+    assert operators(imported) == ["LayerNormalization", "Relu"]
+    check(proto, imported, {"x": X})
+
+
+@pytest.mark.parametrize("also", ["m", "c", "v", "n", "w"])
+def test_what_is_wanted_on_the_way_stays(also: str) -> None:
+    imported = import_model(network(spelled(), ("y", also)).SerializeToString())
+    assert ("LayerNormalization" in operators(imported)) == (also == "w")
+    read = import_model(network([*spelled(), node("Relu", also, "z")], ("y", "z")).SerializeToString())
+    assert ("LayerNormalization" in operators(read)) == (also == "w")
+
+
+@pytest.mark.parametrize(("at", "instead"), [
+    (0, node("ReduceMean", "x", "m", axes=[1])),
+    (1, node("Sub", "m x", "c")),
+    (2, node("Pow", "c three", "q")),
+    (3, node("ReduceMean", "q", "v", axes=[1])),
+    (6, node("Div", "x d", "n")),
+])  # fmt: skip
+def test_what_is_no_norm_stays(at: int, instead: Any) -> None:
+    nodes = spelled()
+    nodes[at] = instead
+    proto = network(nodes)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(3), "three"))
+    assert "LayerNormalization" not in operators(import_model(proto.SerializeToString()))
+
+
+def test_rows_along_other_axes_are_scaled_outside() -> None:
+    imported = import_model(network(spelled(), width=(5, 1)).SerializeToString())
+    assert "LayerNormalization" not in operators(imported)
