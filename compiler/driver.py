@@ -299,7 +299,8 @@ class ModelKernels:
 def written_parameters(func: Any) -> int:
     """How many of a PrimFunc's last parameters it writes."""
     from tvm import tirx
-    from tvm_ffi import structural_walk
+
+    from compiler.tir.structure import structural_walk
 
     stored = set[str]()
     structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer.name)))

@@ -108,7 +108,8 @@ def index_ranges(func: Any) -> Mapping[str, tuple[int, int]]:
     Which of them do is not followed through the stages of a kernel, so all are drawn in that range.
     """
     from tvm import ir
-    from tvm_ffi import structural_walk
+
+    from compiler.tir.structure import structural_walk
 
     extents: list[int] = []
 

@@ -16,10 +16,10 @@ import ml_dtypes
 import numpy as np
 import tvm
 from tvm import ir, tirx
-from tvm_ffi import structural_map
 
 from compiler.tir.conditions import unhinted
 from compiler.tir.rewriter import Rewriter, is_opaque
+from compiler.tir.structure import structural_map
 
 DEFAULT_RANGE = (0, 4)
 """From (included) and to (excluded) which integers are drawn: valid as most indices, and small enough to sum."""

@@ -10,7 +10,6 @@ from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
@@ -32,6 +31,7 @@ from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Args, Instr, View, bind
 from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
+from compiler.tir.structure import structural_walk
 
 _PLAIN = (tirx.IntImm, tirx.Var)  # reads nothing
 BETWEEN_CORES = ("cross_set", "cross_wait")
@@ -251,7 +251,7 @@ class Reader:
         loads: list[Any] = []
         for expression in expressions:
             if not isinstance(expression, _PLAIN):
-                tvm_ffi.structural_walk(expression, (TensorLoad, loads.append))
+                structural_walk(expression, (TensorLoad, loads.append))
         accesses = [self._element(load.source, tuple(load.indices), writes=False) for load in loads]
         return (self._event(Queue.S, accesses),) if accesses else ()
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
@@ -15,6 +14,7 @@ from compiler.codegen.memory import free_bytes
 from compiler.codegen.packing import Lifetime, live_peak, spread
 from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
 from compiler.target import Chip
+from compiler.tir.structure import structural_walk
 
 # What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
 ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
@@ -95,7 +95,7 @@ class _Walk:
             self._extend(buffer, self.step)
 
     def _use(self, node: Any) -> None:
-        tvm_ffi.structural_walk(node, (TensorLoad, lambda load: self._touch(load.source)))
+        structural_walk(node, (TensorLoad, lambda load: self._touch(load.source)))
 
     def _touch(self, buffer: Any, queue: Queue | None = None) -> None:
         if buffer not in self.allocations:

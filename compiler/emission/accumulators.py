@@ -15,6 +15,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.tir.conditions import variables_of
 from compiler.tir.rewriter import fresh
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
+from compiler.tir.structure import structural_map, structural_walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Accumulator:
         def store(one: Any) -> Any:
             return tirx.BufferStore(self.local, one.value, place) if one.buffer.same_as(buffer) else one
 
-        return tvm_ffi.structural_map(nest, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        return structural_map(nest, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
 
     def _copy(self, into_ub: bool) -> Any:
         place = [loop.position for loop in self.moved] or [tirx.IntImm("int32", 0)]
@@ -124,7 +125,7 @@ def _reads(store: Any) -> bool:
     def visit(load: Any) -> Any:
         return tvm_ffi.VisitInterrupt(True) if load.source.same_as(store.buffer) else None
 
-    return tvm_ffi.structural_walk(store.value, (ir.TensorLoad, visit)) is not None
+    return structural_walk(store.value, (ir.TensorLoad, visit)) is not None
 
 
 def _always_there(nest: Any, store: Any) -> bool:
@@ -137,7 +138,7 @@ def _always_there(nest: Any, store: Any) -> bool:
         (ir.TensorLoad, lambda load: elsewhere(load.source, load.indices)),
         (tirx.BufferStore, lambda one: elsewhere(one.buffer, one.indices)),
     ]
-    return tvm_ffi.structural_walk(nest, callbacks) is None
+    return structural_walk(nest, callbacks) is None
 
 
 def _among(condition: Any, others: Sequence[Any]) -> bool:

@@ -14,12 +14,12 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm_ffi import structural_walk
 
 from compiler.emission.calls import number
 from compiler.emission.costs import DISPATCH_CYCLES, LOOP_OVERHEAD_CYCLES
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.target import Chip
+from compiler.tir.structure import structural_walk
 
 EXTENT_LIMIT = 65535
 TIMED = 3  # choices that are timed exactly

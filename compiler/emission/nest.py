@@ -22,6 +22,7 @@ from compiler.emission.terms import Term, loads_of, term_of
 from compiler.isa.model import dense_strides
 from compiler.tir.conditions import variables_of
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
+from compiler.tir.structure import structural_map, structural_walk
 
 _TRIED = 128  # combinations of values
 _FAR = 1 << 20
@@ -51,7 +52,7 @@ class Surroundings:
     def _tried(self, expr: Any) -> tuple[int, int] | None:
         """The bounds by trying all values of its variables, where intervals would lose how its limits go together."""
         limits: list[Any] = []
-        tvm_ffi.structural_walk(expr, ((tirx.Min, tirx.Max), limits.append))
+        structural_walk(expr, ((tirx.Min, tirx.Max), limits.append))
         if len(limits) < 2:
             return None
         key = tvm_ffi.StructuralKey(expr)
@@ -208,7 +209,7 @@ def tirx_substitute(node: Any, values: dict[Any, Any]) -> Any:
     """``node`` with variables replaced; integers pass."""
     if isinstance(node, int) or not values:
         return node
-    return tvm_ffi.structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+    return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
 
 
 @dataclass(eq=False)

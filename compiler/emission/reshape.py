@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.emission.dims import EXTENT_LIMIT
 from compiler.emission.nest import Nest, make_nest, tirx_substitute
+from compiler.tir.structure import structural_map
 
 # A loop too long for a dimension is cut into pieces of this many iterations: whole blocks of every type.
 _PIECE = 32768
@@ -63,5 +63,5 @@ def _simplified(store: Any, nest: Nest) -> Any:
     def load(access: Any) -> Any:
         return tirx.BufferLoad(access.source, [simplify(index) for index in access.indices])
 
-    value = tvm_ffi.structural_map(store.value, (ir.TensorLoad, load))
+    value = structural_map(store.value, (ir.TensorLoad, load))
     return tirx.BufferStore(store.buffer, value, [simplify(index) for index in store.indices])

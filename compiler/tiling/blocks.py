@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
-from tvm_ffi import structural_walk
+
+from compiler.tir.structure import structural_walk
 
 DATA_PARALLEL, REDUCTION = 0, 2
 UB = "local.ub"

@@ -22,7 +22,6 @@ from typing import Any
 
 from tvm import ir
 from tvm.sym import detect_linear_equation
-from tvm_ffi import structural_walk
 
 from compiler.emission.cube.weights import WEIGHTS
 from compiler.emission.cube.windows import Axes, Windows, map_mark
@@ -35,6 +34,7 @@ from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of
 from compiler.tiling.cube import Master, Placed
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.structure import structural_walk
 
 WINDOW_AXES = (N, GROUP, DO, HO, WO, KD, C1, KH, KW, C0)  # of the windows' matrix
 MAP_FIRST, WEIGHTS_FIRST = (GROUP, N, DO, HO, WO, OUT), (GROUP, OUT, N, DO, HO, WO)  # orders of trips

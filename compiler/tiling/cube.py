@@ -20,12 +20,12 @@ from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-from tvm_ffi import structural_walk
 
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile
 from compiler.tir.scopes import ISA_DTYPE
+from compiler.tir.structure import structural_walk
 
 L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
 REDUCED = 2  # the kind of an axis that a stage sums over

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, s_tir, sym, tirx
-from tvm_ffi import structural_map, structural_walk
+
+from compiler.tir.structure import structural_map, structural_walk
 
 BLOCK_BYTES = 32
 # No FlattenBuffer: emission wants to see rows and columns.

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-from tvm_ffi import structural_equal, structural_map
+from tvm_ffi import structural_equal
 
 from compiler import graph
+from compiler.tir.structure import structural_map
 
 
 def fuse(module: Any, group: Any) -> Any:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-from tvm_ffi import structural_map, structural_walk
 
 from compiler.tiling import cube
 from compiler.tiling.cube import Master
+from compiler.tir.structure import structural_map, structural_walk
 
 NARROW = "float16"  # its rounding of sums is as fine as that of weights
 LONGEST = 1 << 15  # a sum of as many ones is still a number in fp16

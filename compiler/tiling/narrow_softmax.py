@@ -18,7 +18,8 @@ from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-from tvm_ffi import structural_map, structural_walk
+
+from compiler.tir.structure import structural_map, structural_walk
 
 NARROW, WIDE = "float16", "float32"
 LONGEST = 8192  # elements of a row

@@ -17,13 +17,13 @@ from tvm import s_tir, tirx
 from tvm.runtime import DataType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
-from tvm_ffi import structural_map, structural_walk
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB
 from compiler.tiling.footprint import BLOCK_BYTES
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.structure import structural_map, structural_walk
 
 # UB that the buffers of each attempt may fill: the rest is for temporaries of split expressions.
 SHARES = (0.7, 0.35, 0.1, 0.0)

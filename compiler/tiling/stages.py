@@ -3,23 +3,26 @@
 A stage stands for a block: its axes, what it reads and writes. For so many positions of its axes it reads a box of each
 buffer, whose sides follow from the indices; the box of what another stage makes says how many positions of that one's
 axes are needed, down to the kernel's inputs.
+
+A space asks this of thousands of tiles, so TVM's nodes are read once, and what a tile asks is
+worked out in numbers and tables of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import ir, tirx
 from tvm.runtime import DataType
-from tvm_ffi import structural_walk
 
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.timing import ceil_div
 from compiler.tiling.blocks import REDUCTION, BlockFacts, block_facts
+from compiler.tir.structure import structural_walk
 
 Lengths = tuple[int, ...]
 Box = tuple[int, ...]
@@ -33,25 +36,76 @@ _CYCLES = {
 
 
 @dataclass(frozen=True, eq=False)
+class Buffer:
+    """A buffer as stages see it: one object for all of them."""
+
+    name: str
+    shape: tuple[int, ...]
+    itemsize: int
+    node: Any
+
+
+class Known:
+    """One object for each variable and buffer of a kernel: tables of them are looked up without asking TVM."""
+
+    def __init__(self) -> None:
+        self._variables: dict[int, Any] = {}
+        self._buffers: dict[int, Buffer] = {}
+
+    def variable(self, node: Any) -> Any:
+        return self._variables.setdefault(hash(node), node)
+
+    def buffer(self, node: Any) -> Buffer:
+        if hash(node) not in self._buffers:
+            shape = tuple(_size(extent) for extent in node.shape)
+            self._buffers[hash(node)] = Buffer(str(node.name), shape, itemsize(node.dtype), node)
+        return self._buffers[hash(node)]
+
+
+# Positions from the first to the last of an index, for so many of each axis; zero where that is not known.
+Measure = Callable[[Mapping[Any, int]], int]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What a stage reads: a buffer, and how far each of its indices reaches."""
+
+    source: Buffer
+    measures: tuple[Measure, ...]
+
+    def box(self, lengths: Mapping[Any, int]) -> Box:
+        """How many positions of each dimension of what it loads are between the first and the last."""
+        sides = zip(self.measures, self.source.shape, strict=True)
+        return tuple([min(size, measure(lengths) or size) for measure, size in sides])
+
+
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One block of the kernel."""
 
     block: Any
     facts: BlockFacts
+    known: Known
 
     @cached_property
     def axes(self) -> dict[Any, int]:
         """The extent of every axis, in the order of the block's."""
-        return {axis.var: int(axis.dom.extent) for axis in self.block.iter_vars}
+        return {self.known.variable(axis.var): int(axis.dom.extent) for axis in self.block.iter_vars}
 
     @cached_property
     def reduced(self) -> frozenset[Any]:
-        return frozenset(axis.var for axis in self.block.iter_vars if int(axis.iter_type) == REDUCTION)
+        iterations = self.block.iter_vars
+        return frozenset(self.known.variable(axis.var) for axis in iterations if int(axis.iter_type) == REDUCTION)
 
     @cached_property
     def kept(self) -> tuple[Any, ...]:
         """The axes of its result, which may be cut."""
         return tuple(axis for axis in self.axes if axis not in self.reduced)
+
+    def made_bytes(self, lengths: Mapping[Any, int]) -> int:
+        """Of its result, for so many positions of its axes."""
+        kept = (length for axis, length in lengths.items() if axis in self.axes and axis not in self.reduced)
+        return prod(kept) * self.made.itemsize
 
     @cached_property
     def stores(self) -> tuple[Any, ...]:
@@ -62,6 +116,23 @@ class Stage:
     @cached_property
     def target(self) -> Any:
         return self.facts.writes[0]
+
+    @cached_property
+    def made(self) -> Buffer:
+        """What it writes."""
+        return self.known.buffer(self.target)
+
+    @cached_property
+    def stored(self) -> tuple[Buffer, tuple[Any, ...]]:
+        """The buffer of its first store, and for each index the axis that it is; None where it is no axis alone."""
+        store = self.stores[0]
+        axes = tuple(self.known.variable(index) if isinstance(index, ir.Var) else None for index in store.indices)
+        return self.known.buffer(store.buffer), axes
+
+    @cached_property
+    def values(self) -> tuple[_Value, ...]:
+        """What its stores work out."""
+        return tuple(_value(store.value, self.known) for store in self.stores)
 
     @cached_property
     def loads(self) -> tuple[Any, ...]:
@@ -76,38 +147,55 @@ class Stage:
         return tuple(found)
 
     @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The same, as buffers and measures."""
+        return tuple(
+            Place(self.known.buffer(load.source), tuple(_measure(index, self.known) for index in load.indices))
+            for load in self.loads
+        )
+
+    @cached_property
     def inner(self) -> dict[Any, int]:
         """The extents of loops within the block."""
         found: dict[Any, int] = {}
-        structural_walk(self.block.body, (tirx.For, lambda loop: found.setdefault(loop.loop_var, _size(loop.extent))))
+
+        def note(loop: Any) -> None:
+            found.setdefault(self.known.variable(loop.loop_var), _size(loop.extent))
+
+        structural_walk(self.block.body, (tirx.For, note))
         return found
+
+    @cached_property
+    def _patterns(self) -> dict[tuple[Any, Buffer], Any]:
+        return {}
+
+    def pattern(self, pattern: Any, buffer: Buffer) -> Any:
+        """What a function of the block and a buffer says of them."""
+        key = pattern, buffer
+        if key not in self._patterns:
+            self._patterns[key] = pattern(self.block, buffer.node)
+        return self._patterns[key]
 
     def lengths(self, cut: Mapping[Any, int]) -> dict[Any, int]:
         """Positions of each axis and of loops within, where some axes are cut."""
         return {**self.inner, **self.axes, **cut}
 
-    def box(self, load: Any, lengths: Mapping[Any, int]) -> Box:
-        """How many positions of each dimension of what it loads are between the first and the last."""
-        sizes = (_size(extent) for extent in load.source.shape)
-        return tuple(
-            min(size, _length(index, lengths) or size) for index, size in zip(load.indices, sizes, strict=True)
-        )
-
-    def gathers(self, buffer: Any) -> bool:
+    def gathers(self, buffer: Buffer) -> bool:
         """Whether data decides what is read of a buffer: then it is read where it is."""
         return buffer.name in self.facts.dynamic_reads
 
     def cut_for(self, box: Box) -> dict[Any, int]:
         """The positions of the axes of its result that a box of it takes."""
         found: dict[Any, int] = {}
-        for index, length in zip(self.stores[0].indices, box, strict=True):
-            if index in self.axes and index not in self.reduced:
-                found[index] = max(1, min(length, self.axes[index]))
+        for axis, length in zip(self.stored[1], box, strict=True):
+            if axis in self.axes and axis not in self.reduced:
+                found[axis] = max(1, min(length, self.axes[axis]))
         return found
 
 
 def stages_of(sch: Any, blocks: list[Any]) -> list[Stage]:
-    return [Stage(sch.get(block), block_facts(sch.get(block))) for block in blocks]
+    known = Known()
+    return [Stage(block, block_facts(block), known) for block in map(sch.get, blocks)]
 
 
 @dataclass
@@ -115,24 +203,24 @@ class Needs:
     """What a tile of one result needs: positions of the axes of every stage, boxes of every input."""
 
     lengths: dict[Stage, dict[Any, int]] = field(default_factory=dict)
-    inputs: dict[tuple[Any, Any], Box] = field(default_factory=dict)  # by buffer, and what reads the same of it
+    inputs: dict[tuple[Buffer, Any], Box] = field(default_factory=dict)  # by buffer, and what reads the same of it
 
 
 def needs(stages: list[Stage], out: Stage, tile: Mapping[Any, int], pattern: Any) -> Needs:
     """``pattern(block, buffer)`` is the same for stages that read the same of an input."""
-    makers = {stage.target: stage for stage in stages if stage is not out}
+    makers = {stage.made: stage for stage in stages if stage is not out}
     found = Needs({out: out.lengths(tile)})
     cuts: dict[Stage, dict[Any, int]] = {}
     for stage in reversed(stages):
         if stage is not out and stage not in cuts:
             continue
         lengths = found.lengths.setdefault(stage, stage.lengths(cuts.get(stage, {})))
-        for load in stage.loads:
-            box = stage.box(load, lengths)
-            maker = makers.get(load.source)
+        for place in stage.places:
+            box = place.box(lengths)
+            maker = makers.get(place.source)
             if maker is None:
-                key = (load.source, pattern(stage.block, load.source))
-                found.inputs[key] = _both(box, found.inputs.get(key, box))
+                key = (place.source, stage.pattern(pattern, place.source))
+                found.inputs[key] = _both(box, found.inputs[key]) if key in found.inputs else box
                 continue
             cut = maker.cut_for(box)
             before = cuts.setdefault(maker, {})
@@ -149,37 +237,68 @@ def _size(extent: Any) -> int:
     return int(extent) if isinstance(extent, tirx.IntImm) else 1
 
 
-def _length(index: Any, lengths: Mapping[Any, int]) -> int:
-    """Positions from the first to the last; zero where that is not known."""
+def _measure(index: Any, known: Known) -> Measure:
+    """How many positions an index takes from the first to the last."""
     match index:
         case tirx.IntImm():
-            return 1
+            return lambda _: 1
         case tirx.Add() | tirx.Sub():
-            a, b = _length(index.a, lengths), _length(index.b, lengths)
-            return a + b - 1 if a and b else 0
+            return _sum(_measure(index.a, known), _measure(index.b, known))
         case tirx.Mul() if isinstance(index.b, tirx.IntImm):
-            a = _length(index.a, lengths)
-            return (a - 1) * abs(int(index.b)) + 1 if a else 0
+            return _scaled(_measure(index.a, known), abs(int(index.b)))
         case tirx.FloorDiv() if isinstance(index.b, tirx.IntImm):
-            a = _length(index.a, lengths)
-            return ceil_div(a - 1, int(index.b)) + 1 if a else 0
+            return _divided(_measure(index.a, known), int(index.b))
         case tirx.FloorMod() if isinstance(index.b, tirx.IntImm):
-            a = _length(index.a, lengths)
-            return min(a, int(index.b)) if a else 0
+            return _bounded(_measure(index.a, known), int(index.b))
         case tirx.Cast():
-            return _length(index.value, lengths)
+            return _measure(index.value, known)
         case ir.Var():
-            return lengths.get(index, 1)
+            axis = known.variable(index)
+            return lambda lengths: lengths.get(axis, 1)
         case ir.TensorLoad():  # data decides: one place for each that it is read from
-            return prod(_length(inner, lengths) for inner in index.indices)
-    return 0
+            inner = [_measure(each, known) for each in index.indices]
+            return lambda lengths: prod(measure(lengths) for measure in inner)
+    return lambda _: 0
+
+
+def _sum(a: Measure, b: Measure) -> Measure:
+    def measure(lengths: Mapping[Any, int]) -> int:
+        one, other = a(lengths), b(lengths)
+        return one + other - 1 if one and other else 0
+
+    return measure
+
+
+def _scaled(a: Measure, factor: int) -> Measure:
+    def measure(lengths: Mapping[Any, int]) -> int:
+        one = a(lengths)
+        return (one - 1) * factor + 1 if one else 0
+
+    return measure
+
+
+def _divided(a: Measure, divisor: int) -> Measure:
+    def measure(lengths: Mapping[Any, int]) -> int:
+        one = a(lengths)
+        return ceil_div(one - 1, divisor) + 1 if one else 0
+
+    return measure
+
+
+def _bounded(a: Measure, most: int) -> Measure:
+    return lambda lengths: min(a(lengths), most)
 
 
 # ---- what a stage costs ------------------------------------------------------------------------------------------
 
 
 def itemsize(dtype: Any) -> int:
-    return ceil_div(DataType(str(dtype)).bits, 8)
+    return _itemsize(str(dtype))
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    return ceil_div(DataType(dtype).bits, 8)
 
 
 @dataclass(frozen=True)
@@ -194,12 +313,12 @@ class Effort:
 def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
     """What working out a stage takes for so many positions of its axes."""
     total = Effort(0, 0.0, 0)
-    for store in stage.stores:
-        root = _walk(store.value, lengths)
-        moved = max(_bytes(store.value, lengths), root.moved)
+    for value in stage.values:
+        root = _walk(value, lengths)
+        moved = max(_bytes(value, lengths), root.moved)
         temporary = max(0, root.peak - root.result)
         if stage.reduced:  # what is folded is as large as all of it, its result is not
-            temporary = max((_walk(part, lengths).peak for part in _operands(store.value)), default=0)
+            temporary = max((_walk(part, lengths).peak for part in value.parts), default=0)
         weighted = root.weighted if root.instructions else float(moved)
         total = Effort(
             total.instructions + max(1, root.instructions),
@@ -209,8 +328,26 @@ def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
     return total
 
 
-@dataclass(frozen=True)
-class _Node:
+@dataclass(frozen=True, eq=False)
+class _Value:
+    """An expression: the axes that it depends on, bytes of an element, cycles per repeat, and what it is made of."""
+
+    axes: frozenset[Any]
+    itemsize: int
+    cycles: int
+    loaded: bool
+    parts: tuple[_Value, ...]
+
+
+def _value(value: Any, known: Known) -> _Value:
+    used: list[Any] = []
+    structural_walk(value, (ir.Var, used.append))
+    axes, loaded = frozenset(map(known.variable, used)), isinstance(value, ir.TensorLoad)
+    parts = () if loaded else tuple(_value(part, known) for part in _operands(value))
+    return _Value(axes, itemsize(value.ty.dtype), _cycles(value), loaded, parts)
+
+
+class _Node(NamedTuple):
     """A value: instructions and weighted bytes in all, most bytes of temporaries, those that its result takes."""
 
     instructions: int
@@ -220,10 +357,10 @@ class _Node:
     moved: int = 0
 
 
-def _walk(value: Any, lengths: Mapping[Any, int]) -> _Node:
-    if isinstance(value, ir.TensorLoad):
+def _walk(value: _Value, lengths: Mapping[Any, int]) -> _Node:
+    if value.loaded:
         return _Node(0, 0.0, 0, 0, _bytes(value, lengths))
-    parts = [_walk(part, lengths) for part in _operands(value)]
+    parts = [_walk(part, lengths) for part in value.parts]
     if not parts:
         return _Node(0, 0.0, 0, 0)
     own = _bytes(value, lengths)
@@ -236,7 +373,7 @@ def _walk(value: Any, lengths: Mapping[Any, int]) -> _Node:
     peak = max(peak, held if in_place else held + own)
     return _Node(
         1 + sum(part.instructions for part in parts),
-        widest * _cycles(value) + sum(part.weighted for part in parts),
+        widest * value.cycles + sum(part.weighted for part in parts),
         peak,
         own,
         widest,
@@ -264,11 +401,9 @@ def _cycles(value: Any) -> int:
     return cost.SIMPLE
 
 
-def _bytes(value: Any, lengths: Mapping[Any, int]) -> int:
+def _bytes(value: _Value, lengths: Mapping[Any, int]) -> int:
     """Of a value for all positions of the axes that it depends on."""
-    used: set[Any] = set()
-    structural_walk(value, (ir.Var, used.add))
-    return prod(length for axis, length in lengths.items() if axis in used) * itemsize(value.ty.dtype)
+    return prod([length for axis, length in lengths.items() if axis in value.axes]) * value.itemsize
 
 
 # ---- what a box of DDR costs -------------------------------------------------------------------------------------
@@ -283,6 +418,7 @@ class Transfer:
     instructions: int
 
 
+@cache
 def transfer(box: Box, shape: Box, itemsize: int, line: int) -> Transfer:
     """A box of a buffer, wherever it begins."""
     run, axis = itemsize, len(box) - 1

@@ -15,13 +15,12 @@ from math import prod
 from typing import Any
 
 from tvm import ir, sym, tirx
-from tvm_ffi import structural_walk
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import vector
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.stages import Stage, effort, itemsize, needs, stages_of, transfer
+from compiler.tiling.stages import Place, Stage, effort, needs, stages_of, transfer
 from compiler.tiling.vector import (
     Demand,
     Load,
@@ -35,6 +34,7 @@ from compiler.tiling.vector import (
     split_cores,
     stage_inputs,
 )
+from compiler.tir.structure import structural_walk
 
 PIECES = tuple(1 << k for k in range(15, 2, -2))  # elements that are read at once
 
@@ -86,16 +86,15 @@ class Streamed:
             along = [axis for axis in stage.axes if axis in stage.reduced] or columns
             results = prod(lengths[axis] for axis in stage.axes if axis not in along)
             cut, times = _pieces(along, lengths, tile.piece // results if stage.reduced else tile.piece)
-            for load in _distinct(stage):
-                box, shape = stage.box(load, cut), tuple(int(n) for n in load.source.shape)
-                moved = transfer(box, shape, itemsize(load.source.dtype), line)
+            for load, place in _distinct(stage):
+                moved = transfer(place.box(cut), place.source.shape, place.source.itemsize, line)
                 if not any(load.source is other.target for other in self.stages):
                     loads.append(Load(moved.moved_bytes, moved, times=times))
             made = effort(stage, cut)
             instructions += int(made.instructions * times)
             vector_bytes += made.weighted_bytes * times
             temporary = max(temporary, made.temporary_bytes)
-            size = prod(cut[axis] for axis in stage.kept) * itemsize(stage.target.dtype)
+            size = stage.made_bytes(cut)
             if stage is out:
                 often = 1.0 if stage.reduced else times
                 loads.append(Load(size, vector.stored(stage, cut, line), stored=True, times=often))
@@ -112,11 +111,11 @@ class Streamed:
         return f"pieces of {tile.piece} elements, {prod(trips)} rows of tiles on {cores} cores"
 
 
-def _distinct(stage: Stage) -> list[Any]:
+def _distinct(stage: Stage) -> list[tuple[Any, Place]]:
     """Loads of different buffers."""
-    found = dict[Any, Any]()
-    for load in stage.loads:
-        found.setdefault(load.source, load)
+    found = dict[Any, tuple[Any, Place]]()
+    for load, place in zip(stage.loads, stage.places, strict=True):
+        found.setdefault(place.source, (load, place))
     return list(found.values())
 
 

@@ -19,15 +19,15 @@ from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-from tvm_ffi import structural_walk
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB, block_facts
 from compiler.tiling.narrow_softmax import narrowed
 from compiler.tiling.search import Work, analytical_cycles
-from compiler.tiling.stages import Stage, Transfer, effort, itemsize, needs, stages_of, transfer
+from compiler.tiling.stages import Stage, Transfer, effort, needs, stages_of, transfer
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.structure import structural_walk
 
 SLOTS = 2  # of what crosses queues
 PARTS = 48  # into which an axis is cut evenly, at most
@@ -188,17 +188,17 @@ def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) 
     direct = {buffer for stage in found.lengths for buffer in inputs if stage.gathers(buffer)}  # read without a copy
     instructions, vector_bytes, kept, temporary = 0, 0.0, 0, 0
     for stage, lengths in found.lengths.items():
-        size = prod(length for axis, length in lengths.items() if axis in stage.kept) * itemsize(stage.target.dtype)
+        size = stage.made_bytes(lengths)
         copies = stage.facts.copies and not stage.facts.guarded and not stage.facts.dynamic_reads
-        if copies and stage is not out and stage.loads[0].source in inputs:
-            direct.add(stage.loads[0].source)
+        if copies and stage is not out and stage.places[0].source in inputs:
+            direct.add(stage.places[0].source)
         if stage is out:
             if not copies:
                 loads.append(Load(size, stored(stage, lengths, line), stored=True))
             else:
                 loads.append(Load(0, stored(stage, lengths, line), stored=True))
                 continue
-        elif copies and stage.loads[0].source in inputs:
+        elif copies and stage.places[0].source in inputs:
             loads.append(Load(size))
             continue
         else:
@@ -208,21 +208,18 @@ def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) 
         vector_bytes += made.weighted_bytes
         temporary = max(temporary, made.temporary_bytes)
     for (buffer, _), box in found.inputs.items():
-        shape, each = tuple(int(n) for n in buffer.shape), itemsize(buffer.dtype)
-        moved = transfer(box, shape, each, line)
+        moved = transfer(box, buffer.shape, buffer.itemsize, line)
         loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved))
     gathers = any(stage.gathers(buffer) for stage in found.lengths for buffer in inputs)
     return Demand(tuple(loads), instructions, vector_bytes, kept + temporary, gathers)
 
 
 def stored(stage: Stage, lengths: dict[Any, int], line: int) -> Transfer:
-    store = stage.stores[0]
-    shape = tuple(int(n) for n in store.buffer.shape)
+    buffer, axes = stage.stored
     box = tuple(
-        min(n, lengths.get(index, 1) if isinstance(index, ir.Var) else n)
-        for index, n in zip(store.indices, shape, strict=True)
+        [n if axis is None else min(n, lengths.get(axis, 1)) for axis, n in zip(axes, buffer.shape, strict=True)]
     )
-    return transfer(box or (1,), shape or (1,), itemsize(store.buffer.dtype), line)
+    return transfer(box or (1,), buffer.shape or (1,), buffer.itemsize, line)
 
 
 def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> Work:

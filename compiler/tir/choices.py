@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.tir.rewriter import contains, loads, uses
+from compiler.tir.structure import structural_map, structural_walk
 
 
 def _condition(node: Any) -> Any | None:
@@ -36,7 +37,7 @@ def first_choice(store: tirx.BufferStore, nest_variables: Sequence[Any]) -> Any 
     one of them is in it, and in an index if the innermost that moves the index is: over others it is a number.
     """
     for node in (store.value, *store.indices):
-        found = tvm_ffi.structural_walk(node, ((ir.Call, tirx.Select), _visit_choice), order="pre")
+        found = structural_walk(node, ((ir.Call, tirx.Select), _visit_choice), order="pre")
         if found is not None:
             return found.value
     if not nest_variables or not contains(store, (tirx.Min, tirx.Max)):
@@ -74,9 +75,7 @@ def _values_and_places(store: tirx.BufferStore) -> tuple[list[Any], list[Any]]:
         places.extend(load.indices)
         return tvm_ffi.WalkResult.SKIP
 
-    tvm_ffi.structural_walk(
-        store.value, [((tirx.Min, tirx.Max), visit_order), (ir.TensorLoad, visit_load)], order="pre"
-    )
+    structural_walk(store.value, [((tirx.Min, tirx.Max), visit_order), (ir.TensorLoad, visit_load)], order="pre")
     return values, places
 
 
@@ -87,7 +86,7 @@ def _first_order(node: Any, variables: Sequence[Any]) -> Any | None:
         plain = not loads(order) and uses(order, variables)
         return tvm_ffi.VisitInterrupt(_order(order)) if plain else None
 
-    found = tvm_ffi.structural_walk(node, ((tirx.Min, tirx.Max), visit))
+    found = structural_walk(node, ((tirx.Min, tirx.Max), visit))
     return None if found is None else found.value
 
 
@@ -111,7 +110,7 @@ def chosen(store: Any, condition: Any, truth: bool) -> Any:
         return _FOLDS[type(node)](node.a, node.b) if known else node
 
     callbacks = [((ir.Call, tirx.Select), choice), ((tirx.Min, tirx.Max), order), (tuple(_FOLDS), fold)]
-    return tvm_ffi.structural_map(store, callbacks)
+    return structural_map(store, callbacks)
 
 
 _FOLDS: dict[type, Callable[[Any, Any], Any]] = {

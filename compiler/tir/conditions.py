@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
+
+from compiler.tir.structure import structural_walk
 
 
 def constant(expr: Any) -> int | None:
@@ -217,5 +218,5 @@ def variables_of(expr: Any) -> tuple[Any, ...]:
     def visit(var: Any) -> None:
         found[var] = None
 
-    tvm_ffi.structural_walk(expr, (ir.Var, visit))
+    structural_walk(expr, (ir.Var, visit))
     return tuple(found)

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from compiler.tir.choices import update_of
 from compiler.tir.conditions import Cut, conjuncts, cut_of, negated
 from compiler.tir.rewriter import substitute
+from compiler.tir.structure import structural_walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Accesses:
             self.of_buffer.setdefault(load.source, []).append(Access(tuple(load.indices), False, guards))
 
         for node in nodes:
-            tvm_ffi.structural_walk(node, (ir.TensorLoad, visit))
+            structural_walk(node, (ir.TensorLoad, visit))
 
     def conflicts(self, other: Accesses) -> Iterator[tuple[Access, Access]]:
         """Pairs of accesses to the same buffer whose order matters where they meet."""

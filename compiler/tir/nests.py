@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.tir.choices import first_choice
 from compiler.tir.conditions import constant
 from compiler.tir.rewriter import contains, is_opaque, loads, thread_variable, uses
+from compiler.tir.structure import structural_walk
 
 MATRIX_SCOPES = frozenset({"shared.l1", "local.l0a", "local.l0b", "local.l0c"})
 """Scopes whose buffers have a fractal layout: their elements are not where row-major order would put them."""
@@ -39,7 +39,7 @@ def pitches(buffer: Any) -> list[Any]:
 def accessed_buffers(store: tirx.BufferStore) -> list[Any]:
     """The buffers that a store touches, with repeats."""
     buffers = [store.buffer]
-    tvm_ffi.structural_walk(store, (ir.TensorLoad, lambda load: buffers.append(load.source)))
+    structural_walk(store, (ir.TensorLoad, lambda load: buffers.append(load.source)))
     return buffers
 
 

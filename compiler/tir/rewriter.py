@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from compiler.tir.conditions import conditional
+from compiler.tir.structure import structural_map, structural_walk
 
 Node = TypeVar("Node")
 
@@ -30,7 +31,7 @@ def thread_variable(attribute: tirx.AttrStmt) -> Any | None:
 
 def substitute(node: Node, values: dict[Any, Any]) -> Node:
     """The node with variables replaced."""
-    mapped: Node = tvm_ffi.structural_map(node, (ir.Var, lambda var: values.get(var, var)))
+    mapped: Node = structural_map(node, (ir.Var, lambda var: values.get(var, var)))
     return mapped
 
 
@@ -41,7 +42,7 @@ def uses(node: Any, variables: Iterable[Any]) -> bool:
     def visit(var: Any) -> Any:
         return tvm_ffi.VisitInterrupt(True) if var in wanted else None
 
-    return bool(wanted) and tvm_ffi.structural_walk(node, (ir.Var, visit)) is not None
+    return bool(wanted) and structural_walk(node, (ir.Var, visit)) is not None
 
 
 def contains(node: Any, kinds: type | tuple[type, ...], where: Callable[[Any], bool] = lambda _: True) -> bool:
@@ -50,7 +51,7 @@ def contains(node: Any, kinds: type | tuple[type, ...], where: Callable[[Any], b
     def visit(found: Any) -> Any:
         return tvm_ffi.VisitInterrupt(True) if where(found) else None
 
-    return tvm_ffi.structural_walk(node, (kinds, visit)) is not None
+    return structural_walk(node, (kinds, visit)) is not None
 
 
 def loads(node: Any) -> bool:
@@ -69,7 +70,7 @@ def fresh(stmt: Node) -> Node:
 
         return visit
 
-    tvm_ffi.structural_walk(
+    structural_walk(
         stmt,
         [
             (tirx.For, define("loop_var")),
@@ -120,7 +121,7 @@ def simplified_indices(node: Node, analyzer: sym.Analyzer) -> Node:
         return tirx.BufferStore(access.buffer, access.value, [analyzer.simplify(index) for index in access.indices])
 
     callbacks = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Cast, cast)]
-    mapped: Node = tvm_ffi.structural_map(node, callbacks)
+    mapped: Node = structural_map(node, callbacks)
     return mapped
 
 

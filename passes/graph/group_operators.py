@@ -8,11 +8,11 @@ from math import prod
 from typing import Any, ClassVar
 
 from tvm import ir, relax, tirx
-from tvm_ffi import structural_walk
 
 from compiler import graph
 from compiler.graph import Body, Call
 from compiler.target import Chip
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 # An operator of these classes leads a kernel: its schedule is taken, elementwise operators behind it follow.

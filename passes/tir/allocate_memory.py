@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.instruction_form import ADDRESS
 from compiler.codegen.lifetimes import LocalBuffer, packed
 from compiler.codegen.memory import MemoryOverflow
 from compiler.target import Chip
+from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 
@@ -56,4 +56,4 @@ def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
         noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
         return tirx.AllocBuffer(statement.buffer, noted, statement.span)
 
-    return tvm_ffi.structural_map(func, (tirx.AllocBuffer, annotate))
+    return structural_map(func, (tirx.AllocBuffer, annotate))

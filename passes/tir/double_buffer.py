@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir.expr import TensorLoad
 
@@ -29,6 +28,7 @@ from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence, statements
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 
@@ -284,7 +284,7 @@ class _Finder:
     def _scalar(self, *expressions: Any) -> None:
         for expression in expressions:
             if not isinstance(expression, tirx.IntImm | tirx.FloatImm | tirx.Var):
-                tvm_ffi.structural_walk(expression, (TensorLoad, lambda load: self._touch(load.source, Queue.S)))
+                structural_walk(expression, (TensorLoad, lambda load: self._touch(load.source, Queue.S)))
 
     def _touch(self, buffer: Any, queue: Queue, *, writes: bool = False) -> None:
         if buffer in self.locals:
@@ -376,4 +376,4 @@ def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:
         ring, slot = rings[access.source]
         return tirx.BufferLoad(ring, [slot, *access.indices])
 
-    return tvm_ffi.structural_map(statement, (ir.TensorLoad, load))
+    return structural_map(statement, (ir.TensorLoad, load))

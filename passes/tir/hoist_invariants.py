@@ -13,6 +13,7 @@ from tvm import ir, tirx
 from compiler.codegen.instruction_form import Address, Call, memory_of, physical_bytes, read_call
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, loop_with, sequence, statements, uses
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 MEMORY = "ub"
@@ -94,7 +95,7 @@ class _Facts:
         self.allocated: dict[Any, Any] = {}
         self.written: Counter[Any] = Counter()
         self.left: set[Any] = set()
-        tvm_ffi.structural_walk(
+        structural_walk(
             body,
             [
                 (tirx.For, lambda loop: self.defined.add(loop.loop_var)),
@@ -139,7 +140,7 @@ class _Facts:
 
 
 def _reads(node: Any) -> bool:
-    return tvm_ffi.structural_walk(node, (ir.TensorLoad, lambda load: tvm_ffi.VisitInterrupt(True))) is not None
+    return structural_walk(node, (ir.TensorLoad, lambda load: tvm_ffi.VisitInterrupt(True))) is not None
 
 
 def _anywhere(call: Call) -> bool:

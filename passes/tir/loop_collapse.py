@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import ir, sym, tirx
-from tvm_ffi import structural_map
 
 from compiler.target import Chip
 from compiler.tir.conditions import constant, linear_in
 from compiler.tir.nests import MATRIX_SCOPES, accessed_buffers, leaf_nest, pitches
 from compiler.tir.rewriter import Rewriter, loop_with, uses
+from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from compiler.target import Chip
 from compiler.tir.conditions import conditional, constant, linear_in
 from compiler.tir.nests import MATRIX_SCOPES, NOT_OF_A_NEST, pitches
 from compiler.tir.rewriter import Rewriter, contains, fresh, loop_with, sequence, simplified_indices, substitute, uses
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 DEEPEST = 4  # splits inside one another: quotients of four different divisors
@@ -103,7 +103,7 @@ def _period(loop: tirx.For, analyzer: sym.Analyzer) -> _Period | None:
         if buffer.scope() in MATRIX_SCOPES:  # (4)
             fractal.append(buffer)
         if not _is_affine(buffer, indices, loop.loop_var, analyzer):  # (3)
-            tvm_ffi.structural_walk(indices, ((tirx.FloorDiv, tirx.FloorMod), visit_quotient))
+            structural_walk(indices, ((tirx.FloorDiv, tirx.FloorMod), visit_quotient))
 
     def visit_quotient(quotient: Any) -> None:
         period = _period_of(quotient, loop, analyzer)
@@ -111,13 +111,13 @@ def _period(loop: tirx.For, analyzer: sym.Analyzer) -> _Period | None:
             found.append(period)
 
     def visit_branch(branch: Any) -> None:
-        tvm_ffi.structural_walk(branch.condition, ((tirx.FloorDiv, tirx.FloorMod), visit_quotient))
+        structural_walk(branch.condition, ((tirx.FloorDiv, tirx.FloorMod), visit_quotient))
 
     def bind(inner: Any) -> None:
         analyzer.bind(inner.loop_var, ir.Range.from_min_extent(inner.min, inner.extent), allow_override=True)
 
-    tvm_ffi.structural_walk(loop.body, (tirx.For, bind))
-    tvm_ffi.structural_walk(
+    structural_walk(loop.body, (tirx.For, bind))
+    structural_walk(
         loop.body,
         [
             (tirx.BufferStore, lambda store: visit_places(store.buffer, store.indices)),

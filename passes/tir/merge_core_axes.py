@@ -7,9 +7,9 @@ from math import prod
 from typing import Any, ClassVar
 
 from tvm import ir, tirx
-from tvm_ffi import structural_map
 
 from compiler.target import Chip
+from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 CORE_AXIS = "blockIdx.x"

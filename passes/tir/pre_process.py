@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.emission.accumulators import accumulator
@@ -14,6 +13,7 @@ from compiler.emission.splitting import Split
 from compiler.emission.temporaries import ChainLoop
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, loop_with, sequence, statements, substitute
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 _SMALLEST_SHARE = 8  # temporaries of one nest may always take this share of UB
@@ -176,7 +176,7 @@ def _tiled(loop: tirx.For, factor: int) -> tirx.For:
 
 def _written(stmt: Any) -> list[Any]:
     found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (tirx.BufferStore, lambda store: found.append(store.buffer)))
+    structural_walk(stmt, (tirx.BufferStore, lambda store: found.append(store.buffer)))
     return found
 
 
@@ -193,5 +193,5 @@ def _allocated_bytes(func: Any) -> int:
                 size *= int(extent)
             total += size
 
-    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, visit))
+    structural_walk(func.body, (tirx.AllocBuffer, visit))
     return total

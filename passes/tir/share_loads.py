@@ -7,7 +7,6 @@ from math import ceil, prod
 from typing import Any, ClassVar
 
 import numpy as np
-import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load
@@ -17,6 +16,7 @@ from compiler.codegen.sharing import Sharing, sharing
 from compiler.codegen.staging import Staging
 from compiler.target import Chip
 from compiler.tir.rewriter import sequence, thread_variable
+from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 FLAG_CYCLES = 3  # of the scalar unit for a flag between cores, in a loop over cores
@@ -104,8 +104,8 @@ def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> A
         body = sequence([*(statement for each in early for statement in each.before), attribute.body])
         return tirx.AttrStmt(attribute.node, attribute.attr_key, attribute.value, body, attribute.span)
 
-    within = tvm_ffi.structural_map(func, (tirx.Evaluate, replaced))
-    return tvm_ffi.structural_map(within, (tirx.AttrStmt, begun))
+    within = structural_map(func, (tirx.Evaluate, replaced))
+    return structural_map(within, (tirx.AttrStmt, begun))
 
 
 class _Choice:

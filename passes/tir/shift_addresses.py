@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.banks import MEMORY, Conflicts, conflicts
@@ -12,6 +11,7 @@ from compiler.codegen.instruction_form import ADDRESS, memory_of, physical_bytes
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.shifting import Addresses, Room, shifted
 from compiler.target import Chip
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
@@ -60,7 +60,7 @@ def _allocations(func: Any) -> list[Any]:
         if memory_of(statement.buffer) == MEMORY and ADDRESS in statement.annotations:
             found.append(statement)
 
-    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, note))
+    structural_walk(func.body, (tirx.AllocBuffer, note))
     return found
 
 
@@ -108,4 +108,4 @@ def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
         noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
         return tirx.AllocBuffer(statement.buffer, noted, statement.span)
 
-    return tvm_ffi.structural_map(func, (tirx.AllocBuffer, annotate))
+    return structural_map(func, (tirx.AllocBuffer, annotate))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import tirx
 
 from compiler.emission.cube.places import MARK, ROWS
@@ -13,6 +12,7 @@ from compiler.emission.cube.sizes import physical_sizes, rows_of_one
 from compiler.emission.cube.windows import map_axes
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, uses
+from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 BYTES = "tw.bytes"
@@ -50,7 +50,7 @@ class SizeCubeBuffers(Pass):
                 return statement
             return tirx.AllocBuffer(statement.buffer, {**dict(statement.annotations), BYTES: size}, statement.span)
 
-        return tvm_ffi.structural_map(subject, (tirx.AllocBuffer, annotate))
+        return structural_map(subject, (tirx.AllocBuffer, annotate))
 
 
 def _with_rows(func: Any, rows: dict[Any, int]) -> Any:
@@ -64,7 +64,7 @@ def _with_rows(func: Any, rows: dict[Any, int]) -> Any:
             return statement
         return tirx.AttrStmt(0, ROWS, tirx.IntImm("int32", known[0]), statement, statement.span)
 
-    return tvm_ffi.structural_map(func, (tirx.AttrStmt, mark)) if rows else func
+    return structural_map(func, (tirx.AttrStmt, mark)) if rows else func
 
 
 def _cut_maps(func: Any) -> Any:
@@ -77,7 +77,7 @@ def _cut_maps(func: Any) -> Any:
     }
     if not smaller:
         return func
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))
+    return func.with_body(structural_map(func.body, (tirx.Var, lambda var: smaller.get(var, var))))
 
 
 class _Loaded(Rewriter):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.sym import detect_linear_equation
 
@@ -27,6 +26,7 @@ from compiler.tir.rewriter import (
     substitute,
     uses,
 )
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 LINES = 4  # of DDR that a row of a piece has at least, where rows do not begin with a line
@@ -101,7 +101,7 @@ class _Spreader(Rewriter):
 
     def _pieces(self, load: _Load, user: Any) -> _Pieces | None:
         around: list[Any] = []
-        tvm_ffi.structural_walk(user, (tirx.For, lambda loop: self.bind(loop.loop_var, loop.min, loop.extent)))
+        structural_walk(user, (tirx.For, lambda loop: self.bind(loop.loop_var, loop.min, loop.extent)))
         while True:  # (2)
             while isinstance(user, tirx.AttrStmt) and not is_opaque(user):
                 user = user.body
@@ -197,7 +197,7 @@ def _load(part: Any) -> _Load | None:
 
 def _loads_of(node: Any) -> list[Any]:
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, (ir.TensorLoad, found.append))
+    structural_walk(node, (ir.TensorLoad, found.append))
     return found
 
 

@@ -7,11 +7,12 @@ from functools import reduce
 from typing import Any, ClassVar
 
 from tvm import ir, tirx
-from tvm_ffi import structural_equal, structural_map, structural_walk
+from tvm_ffi import structural_equal
 
 from compiler.emission.calls import PREFIX
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, loop_with, sequence
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 FILL, ADD, WRITE = PREFIX + "mfill.", PREFIX + "madacc.", PREFIX + "mad."

@@ -7,12 +7,12 @@ from math import prod
 from typing import Any
 
 from tvm import ir, tirx
-from tvm_ffi import structural_walk
 
 from compiler.emission.cube.places import MARK, l0_bytes, l1_matrix_bytes
 from compiler.emission.cube.windows import map_axes, map_bytes
 from compiler.isa.timing import ceil_div
 from compiler.tir.scopes import ISA_DTYPE
+from compiler.tir.structure import structural_walk
 
 PRODUCT = "product"
 
