@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from compiler.tir.rewriter import loads
 from compiler.tir.structure import structural_walk
 
 DATA_PARALLEL, REDUCTION = 0, 2
@@ -29,30 +30,25 @@ class BlockFacts:
 
 def block_facts(block: Any) -> BlockFacts:
     stores: list[Any] = []
-    loads: list[Any] = []
-    guarded = False
-
-    def visit(node: Any) -> None:
-        nonlocal guarded
-        if isinstance(node, tirx.BufferStore):
-            stores.append(node)
-        elif isinstance(node, ir.TensorLoad):
-            loads.append(node)
-        elif isinstance(node, tirx.Select) or _is_conditional(node):
-            guarded = True
-
-    structural_walk(block.body, visit)
+    read: list[Any] = []
+    choices: list[Any] = []
+    kinds = (tirx.Select, ir.Call), lambda node: choices.append(node) if _chooses(node) else None
+    structural_walk(block.body, [(tirx.BufferStore, stores.append), (ir.TensorLoad, read.append), kinds])
     value = stores[0].value if len(stores) == 1 else None
     return BlockFacts(
         extents=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == DATA_PARALLEL),
         reduced=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == REDUCTION),
         copies=block.init is None and value is not None and _is_copy(value),
-        guarded=guarded,
-        dynamic_reads=frozenset(load.source.name for load in loads if _depends_on_data(load.indices)),
+        guarded=bool(choices),
+        dynamic_reads=frozenset(load.source.name for load in read if _depends_on_data(load.indices)),
         dynamic_write=any(_depends_on_data(store.indices) for store in stores),
         reads=tuple(region.source for region in block.reads),
         writes=tuple(region.source for region in block.writes),
     )
+
+
+def _chooses(node: Any) -> bool:
+    return isinstance(node, tirx.Select) or _is_conditional(node)
 
 
 def _is_conditional(node: Any) -> bool:
@@ -66,12 +62,4 @@ def _is_copy(value: Any) -> bool:
 
 
 def _depends_on_data(indices: Any) -> bool:
-    found = False
-
-    def visit(node: Any) -> None:
-        nonlocal found
-        found = found or isinstance(node, ir.TensorLoad)
-
-    for index in indices:
-        structural_walk(index, visit)
-    return found
+    return any(not isinstance(index, ir.Var) and loads(index) for index in indices)

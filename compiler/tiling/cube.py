@@ -23,6 +23,7 @@ from tvm import ir, s_tir, tirx
 
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.template import NoFeasibleTile
 from compiler.tir.scopes import ISA_DTYPE
 from compiler.tir.structure import structural_walk
@@ -63,7 +64,7 @@ class Master:
 
 
 def new_schedule(func: Any) -> Any:
-    return s_tir.Schedule(ir.IRModule({"main": func}), error_render_level="fast")
+    return schedule_of(func)
 
 
 @contextmanager

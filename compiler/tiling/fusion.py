@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm_ffi import structural_equal
 
 from compiler import graph
+from compiler.tiling.schedule import schedule_of
 from compiler.tir.structure import structural_map
 
 
@@ -51,7 +52,7 @@ def fuse(module: Any, group: Any) -> Any:
 
 def _read_in_place(func: Any, moved: set[str]) -> Any:
     """The function without the stages that fill the buffers of these names."""
-    sch = s_tir.Schedule(ir.IRModule({"main": func}))
+    sch = schedule_of(func)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if sch.get(block).writes[0].source.name in moved:
             sch.compute_inline(block)

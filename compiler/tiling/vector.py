@@ -24,6 +24,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB, block_facts
 from compiler.tiling.narrow_softmax import narrowed
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.stages import Stage, Transfer, effort, needs, stages_of, transfer
 from compiler.tiling.template import NoFeasibleTile, Tiled
@@ -316,7 +317,7 @@ def _fitted(extents: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def new_schedule(func: Any) -> Any:
     # A copy: of a function with blocks inside blocks, a schedule changes the inner ones in place.
-    return s_tir.Schedule(ir.IRModule({"main": s_tir.renew_defs(func)}), error_render_level="fast")
+    return schedule_of(s_tir.renew_defs(func))
 
 
 def root_blocks(sch: Any) -> list[Any]:
