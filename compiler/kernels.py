@@ -192,22 +192,25 @@ def _by_space(func: Any, template: Any, lowering: _Lowering) -> Kernel | None:
     except ScheduleError as error:
         lowering.unscheduled(where, error)
         return None
-    taken = _first(space, left, where, lowering)
-    if taken is None or not learned:
+    compares = learned and lowering.observer.stop_after is None
+    taken = _first(space, left, where, lowering, compares=compares)
+    if taken is None or not taken[1]:
         return taken and taken[0]
-    return _best([taken[0], *_rivals(space, *taken[1:], lowering)], lowering)
+    return _best([taken[0], *_drafts(space, taken[1], lowering)], lowering)
 
 
 def _first(
-    space: Space, left: list[Ranked], where: str, lowering: _Lowering
-) -> tuple[Kernel, Ranked, list[Ranked]] | None:
-    """The first tile that becomes a kernel, and those behind it; after one that does not, one that takes less."""
+    space: Space, left: list[Ranked], where: str, lowering: _Lowering, *, compares: bool
+) -> tuple[Kernel, list[Ranked]] | None:
+    """The first tile that becomes a kernel, a draft if it has rivals, and these; after one that does not, one that
+    takes less."""
     refused = 0
     while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
+        rivals = _rivals(tried, left) if compares else []
         try:
-            return lowering.kernel(space.apply(tried.tile), tried.cycles), tried, left
+            return lowering.kernel(space.apply(tried.tile), tried.cycles, draft=bool(rivals)), rivals
         except MemoryOverflow as error:
             scarce = [error.memory] if taken.get(error.memory) else list(taken)
         except NotEmittable:
@@ -227,38 +230,37 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(space: Space, found: Ranked, left: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
-    """As drafts, where it is worth the time to look which is better: the best by the analytical cost alone, for what
-    was learned may not hold for this kernel, and tiles that ranking thinks nearly as good as its first."""
+def _rivals(found: Ranked, left: list[Ranked]) -> list[Ranked]:
+    """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
+    analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good."""
     if found.cycles < WORTH_CYCLES or not left:
-        return
+        return []
     plain = min(left, key=lambda one: one.analytical_cycles)
     others = [one for one in left if one.cycles <= found.cycles * NEAR]
-    seen = set[Work]()
+    chosen = dict[Work, Ranked]()
     for one in [plain, *others] if plain.analytical_cycles < found.analytical_cycles else others:
-        if one.work in seen:
-            continue
-        if len(seen) == RIVALS:
-            return
-        seen.add(one.work)
+        if len(chosen) < RIVALS:
+            chosen.setdefault(one.work, one)
+    return list(chosen.values())
+
+
+def _drafts(space: Space, rivals: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
+    for one in rivals:
         with suppress(MemoryOverflow, NoFeasibleTile, NotEmittable, ScheduleError):
             yield lowering.kernel(space.apply(one.tile), one.cycles, draft=True)
 
 
-def _best(kernels: list[Kernel], lowering: _Lowering) -> Kernel:
-    """The one that the cycle model thinks fastest; all that were lowered are its choices. The first is no draft."""
-    found = kernels[0]
-    if len(kernels) == 1:
-        return found
+def _best(drafts: list[Kernel], lowering: _Lowering) -> Kernel:
+    """The one that the cycle model thinks fastest, finished; all that were lowered are its choices."""
     try:
-        cycles = [predict(kernel.code, lowering.chip).cycles for kernel in kernels]
+        cycles = [predict(draft.code, lowering.chip).cycles for draft in drafts] if len(drafts) > 1 else [0]
     except Unpredictable:
-        return found
-    order = sorted(range(len(kernels)), key=lambda index: cycles[index])
-    choices = tuple(replace(kernels[index].choices[0], modelled_cycles=cycles[index]) for index in order)
-    if order[0]:
-        found = lowering.finished(kernels[order[0]])
-    return replace(found, choices=choices)
+        return lowering.finished(drafts[0])
+    order = sorted(range(len(drafts)), key=lambda index: cycles[index])
+    best = lowering.finished(drafts[order[0]])
+    if len(drafts) == 1:
+        return best
+    return replace(best, choices=tuple(replace(drafts[i].choices[0], modelled_cycles=cycles[i]) for i in order))
 
 
 # ---- templates that rank their tiles themselves ------------------------------------------------------------------
