@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.instruction_form import PHASE
 from compiler.tir.rewriter import contains, loop_with, sequence, statements, substitute
+from compiler.tir.structure import structural_map
 
 
 def is_phase(statement: Any) -> bool:
@@ -30,7 +30,7 @@ def without_phases(func: Any) -> Any:
     def plain(block: Any) -> Any:
         return sequence(part.body if is_phase(part) else part for part in block.seq)
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.SeqStmt, plain)))
+    return func.with_body(structural_map(func.body, (tirx.SeqStmt, plain)))
 
 
 def in_turns(loop: Any) -> Any:

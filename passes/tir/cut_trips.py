@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.codegen.instruction_form import PHASE, Call, read_call
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, loads, loop_with, sequence, statements
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 ENGINES = frozenset({Queue.M, Queue.V})
@@ -139,7 +139,7 @@ def _in_order(phases: list[_Phase], late: list[int], own: set[Any]) -> bool:
 
 def _all(node: Any, kind: Any) -> list[Any]:
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, (kind, found.append))
+    structural_walk(node, (kind, found.append))
     return found
 
 

@@ -355,7 +355,7 @@ class _Rings:
         if part is None or not is_phase(part):
             return part
         used: set[Any] = set()
-        tvm_ffi.structural_walk(part, (TensorLoad, lambda load: used.add(load.source)))
+        structural_walk(part, (TensorLoad, lambda load: used.add(load.source)))
         bindings, here = [], {}
         for ring in rings:
             for buffer in (local.statement.buffer for local in ring.buffers):

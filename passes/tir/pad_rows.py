@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.codegen.instruction_form import BYTES
@@ -18,6 +17,7 @@ from compiler.tiling.stages import itemsize
 from compiler.tir.conditions import variables_of
 from compiler.tir.nests import leaf_nest, pitches
 from compiler.tir.rewriter import Rewriter, loads
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 MEMORY, SCOPE = "ub", "local.ub"
@@ -62,7 +62,7 @@ class PadRows(Pass):
                 )
         if not padded:
             return subject
-        body = tvm_ffi.structural_map(subject.body, (tirx.Var, lambda var: padded.get(var, var)))
+        body = structural_map(subject.body, (tirx.Var, lambda var: padded.get(var, var)))
         return subject.with_body(body, subject.span)
 
 
@@ -128,7 +128,7 @@ class _Access:
 
 def _accesses(node: Any) -> list[_Access]:
     found: list[_Access] = []
-    tvm_ffi.structural_walk(
+    structural_walk(
         node,
         [
             (ir.TensorLoad, lambda load: found.append(_Access(load.source, tuple(load.indices), False))),

@@ -13,6 +13,7 @@ from compiler.isa.dtypes import Queue
 from compiler.isa.table.rules import sources_overlap_wholly_or_not
 from compiler.target import Chip
 from compiler.tir.rewriter import sequence
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 
@@ -108,7 +109,7 @@ class _Reader:
                     self._touch(buffer, call, writes=role == "w")
 
     def _scalar(self, node: Any) -> None:
-        tvm_ffi.structural_walk(node, (ir.TensorLoad, lambda load: self._touch(load.source, None, writes=False)))
+        structural_walk(node, (ir.TensorLoad, lambda load: self._touch(load.source, None, writes=False)))
 
     def _touch(self, buffer: Any, call: Call | None, *, writes: bool) -> None:
         if buffer in self.uses:
@@ -171,4 +172,4 @@ def _replaced(body: Any, instead: dict[Any, Any]) -> Any:
     def block(seq: Any) -> Any:
         return sequence(part for part in seq.seq if not (isinstance(part, tirx.AllocBuffer) and part.buffer in instead))
 
-    return tvm_ffi.structural_map(body, [(ir.TensorLoad, load), (tirx.SeqStmt, block)])
+    return structural_map(body, [(ir.TensorLoad, load), (tirx.SeqStmt, block)])
