@@ -23,6 +23,7 @@ from compiler.target import Chip
 
 _BLOCK = 32
 CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
+TURNS = "tw.turns"  # attribute of a PrimFunc: what KernelCode has of that name
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class KernelCode:
     gate: int  # the instruction in whose place a core waits for others; -1 where it never has to
     gated: tuple[int, ...]  # the parameters that are touched behind the gate only
     prologue: tuple[Ahead, ...]  # loads that can run before it
+    turns: float = 1  # how many parts of the cores take turns in reading from DDR, in the mean over what is moved
 
     def __getstate__(self) -> dict[str, Any]:
         """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
@@ -90,6 +92,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         allocated.gate,
         tuple(sorted(gated)),
         ahead,
+        float(func.attrs[TURNS]) if func.attrs and TURNS in func.attrs else 1,
     )
 
 

@@ -33,6 +33,7 @@ def to_tables(code: KernelCode) -> dict[str, Any]:
         "gate": code.gate,
         "gated": list(code.gated),
         "prologue": [{**vars(ahead), "instrs": b64encode(encode(ahead.instrs)).decode()} for ahead in code.prologue],
+        "turns": code.turns,
     }
 
 
@@ -51,6 +52,7 @@ def from_tables(tables: Mapping[str, Any]) -> KernelCode:
         gate=int(tables["gate"]),
         gated=tuple(int(parameter) for parameter in tables["gated"]),
         prologue=tuple(_ahead(one) for one in tables["prologue"]),
+        turns=float(tables["turns"]),
     )
 
 

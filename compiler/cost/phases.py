@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 # Kinds that end this close together end together.
 TOGETHER = 0.02
+REFINED = 2  # times that a share is worked out again from what comes of it
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,25 @@ def cycles_together(members: Mapping[int, int], pace_of: PaceOf) -> float:
     return now
 
 
-def cycles_in_step(members: Mapping[int, int], pace_of: PaceOf) -> float:
+def cycles_in_step(members: Mapping[int, int], pace_of: PaceOf, turns: float, bytes_per_cycle: float) -> float:
     """Until the last core is done, where all wait for one another on the way: nobody is early.
 
-    All move theirs in the same bursts, so a core's part of the bandwidth is its part of the bytes.
+    Of cores that move theirs in the same bursts, each one's part of the bandwidth is its part of the bytes. Where so
+    many parts of the cores take ``turns`` in it, those of one part do, and of the others as many as are at it then.
     """
     active = sum(members.values())
     even = {kind: pace_of(kind, active) for kind in members}
     moved = sum(members[kind] * pace.moved_bytes for kind, pace in even.items())
     slowest = max(even, key=lambda kind: even[kind].cycles)
-    parts = moved / max(1.0, even[slowest].moved_bytes)
-    return pace_of(slowest, round(min(active, parts), 1)).cycles
+    most = min(active, moved / max(1.0, even[slowest].moved_bytes))
+    parts, pace = float(active), even[slowest]
+    for _ in range(REFINED):
+        busy = min(1.0, pace.moved_bytes * parts / bytes_per_cycle / pace.cycles)
+        parts = round(max(1.0, most / turns * (1 + (turns - 1) * busy)), 1)
+        pace = pace_of(slowest, parts)
+        if turns == 1:
+            break
+    return max(pace.cycles, moved / bytes_per_cycle)
 
 
 def _paces(members: Mapping[int, int], pace_of: PaceOf) -> dict[int, Pace]:

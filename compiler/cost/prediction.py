@@ -56,7 +56,7 @@ class _Walked:
 def predict(code: KernelCode, chip: Chip) -> Prediction:
     """The cycles of a kernel that runs alone on the chip, without running it."""
     # Every parameter begins at a whole line.
-    return _Walker(code.instrs, np.zeros(1, np.int64), chip).predict(code.cores)
+    return _Walker(code.instrs, np.zeros(1, np.int64), chip, code.turns).predict(code.cores)
 
 
 def predict_program(program: Program, chip: Chip) -> Prediction:
@@ -73,10 +73,10 @@ def _is_spill(instr: Instr) -> bool:
 class _Walker:
     """The walks of one kernel; they share what is known of its instructions."""
 
-    def __init__(self, instrs: tuple[Instr, ...], words: np.ndarray, chip: Chip) -> None:
+    def __init__(self, instrs: tuple[Instr, ...], words: np.ndarray, chip: Chip, turns: float = 1) -> None:
         if any(instr.row.kind == "sld" and not _is_spill(instr) for instr in instrs):
             raise Unpredictable("it reads scalars from memory")
-        self._instrs, self._words, self._chip = instrs, words, chip
+        self._instrs, self._words, self._chip, self._turns = instrs, words, chip, turns
         self._code: Code = lay_out(instrs, chip)
         self._class_at = np.full(len(instrs), -1, np.int64)
         self._classes = 0
@@ -96,7 +96,11 @@ class _Walker:
         if len(ways) > 1 and self._is_bound(walked[last], cores):
             members = _alike(walked, ways)
             in_step = any(instr.row.kind == "cross_wait" for instr in self._instrs)
-            cycles = (cycles_in_step if in_step else cycles_together)(members, self._pace)
+            if in_step:
+                far = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+                cycles = cycles_in_step(members, self._pace, self._turns, far)
+            else:
+                cycles = cycles_together(members, self._pace)
         grown = walked[last].grown
         return Prediction(
             cycles=round(cycles),
@@ -170,7 +174,7 @@ class _Walker:
             np.zeros(LOOP_DEPTH, np.uint64), np.zeros(kept, np.uint64), np.zeros(LOOP_DEPTH, np.int64),
             np.zeros((*kept, MARKS_KEPT), np.int64), np.zeros(kept, np.int64), now,
             np.zeros(Q, np.int64), np.zeros(Q, np.int64), np.zeros(queued, np.int64), np.zeros(queued),
-            np.zeros(queued), np.zeros(Q, np.int64), np.zeros((Q, 2)), np.ones(Q), np.zeros(Q, np.int64), np.ones(Q),
+            np.zeros(queued), np.zeros(Q, np.int64), np.zeros((Q, 3)), np.ones(Q), np.zeros(Q, np.int64), np.ones(Q),
             np.zeros(1), np.zeros(flags, np.bool_), np.zeros(flags), np.full(flags, -1, np.int64),
             np.zeros((crossing, _FLAGS)), np.zeros(crossing, np.int64), np.zeros(crossing, np.int64),
             barriers,

@@ -43,7 +43,7 @@ PC, DEPTH, STEPS, EMITTED, CLASSES, BARRIERS = range(6)
 QUEUE, WHAT, ARGUMENT, SHARES = range(4)
 CYCLES, LATENCY, RATE, LINE_BYTES, CONFLICT_CYCLES = range(5)
 # Columns of a queue's transfer.
-BEGAN, LEFT = range(2)
+BEGAN, LEFT, OF = range(3)  # ..., its class: its place in the queue may have been taken again
 NEVER = 1e300
 # Which flags are taken to be set, though nobody has set them.
 NONE, FROM_CORES, EVERY = range(3)
@@ -90,6 +90,7 @@ def _advance(  # type: ignore[no-untyped-def]  # noqa: C901
                 if event == TRANSFER:
                     under_way[q] = 1
                     transfer[q, BEGAN], transfer[q, LEFT] = begin, class_costs[found, LINE_BYTES]
+                    transfer[q, OF] = found
                     transfer_rate[q], transfer_uses[q] = class_costs[found, RATE], class_numbers[found, SHARES]
                     break
                 done = begin + cycles
@@ -118,7 +119,7 @@ def _advance(  # type: ignore[no-untyped-def]  # noqa: C901
 
 @inlined
 def _transfer(  # type: ignore[no-untyped-def]
-    clock, now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates, limits, class_costs
+    clock, now, under_way, transfer, transfer_rate, transfer_uses, rates, limits, class_costs
 ):  # fmt: skip
     """The next transfer starts or ends; when, or NEVER where none is under way.
 
@@ -141,7 +142,7 @@ def _transfer(  # type: ignore[no-untyped-def]
             transfer[q, LEFT] = max(0.0, transfer[q, LEFT] - rates[q] * (at - clock))
     if next_end <= next_start:
         q = ending
-        found = pending[q, (popped[q] - 1) % depth]
+        found = int(transfer[q, OF])
         cycles, amount = class_costs[found, CYCLES], class_costs[found, LINE_BYTES]
         done = max(np.ceil(at - 1e-6), transfer[q, BEGAN] + cycles)
         now[FREE + q] = done
@@ -193,9 +194,8 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
             )  # fmt: skip
             if waiting and not went_on:
                 at = _transfer(
-                    clock[0], now, popped, pending, depth, under_way, transfer, transfer_rate, transfer_uses, rates,
-                    limits, class_costs,
-                )  # fmt: skip
+                    clock[0], now, under_way, transfer, transfer_rate, transfer_uses, rates, limits, class_costs
+                )
                 if at < NEVER:
                     clock[0], waiting = at, False
                 elif forced == EVERY:

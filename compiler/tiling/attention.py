@@ -26,7 +26,7 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
 from compiler.tiling.late_division import Prepared, prepare
-from compiler.tiling.matmul import AHEAD, relay_cycles
+from compiler.tiling.matmul_work import AHEAD, relay_cycles
 from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load
-from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.kernel import CONSTANTS, TURNS
 from compiler.codegen.residence import llb_pays
 from compiler.codegen.sharing import Sharing, sharing
 from compiler.codegen.staging import Staging
@@ -78,7 +78,8 @@ class ShareLoads(Pass):
         for each, ahead in zip(chosen, choice.ahead(chosen), strict=True):
             staged.append(Staging(each, sites.core, flag, ahead))
             flag += each.flags
-        return _rewritten(subject, staged, constants or frozenset())
+        rewritten, turns = _rewritten(subject, staged, constants or frozenset()), choice.turns(chosen)
+        return rewritten if turns == 1 else rewritten.with_attr(TURNS, tirx.FloatImm("float64", turns))
 
 
 def _constants(func: Any) -> frozenset[Any] | None:
@@ -183,6 +184,13 @@ class _Choice:
             periods = ceil((1 + (self._arrival_cycles + share) / turn) / period)
             found.append(min(periods, most, each.slots // period - 2 if each.reuses else periods))
         return found
+
+    def turns(self, chosen: list[Sharing]) -> float:
+        """How many parts of the cores take turns in reading from DDR, in the mean over the bytes that are moved."""
+        staged = [float(each.staged_bytes.sum()) for each in chosen]
+        others = self.far_bytes - sum(float(each.loaded_bytes.sum()) for each in chosen)
+        at_once = sum(moved / each.period for moved, each in zip(staged, chosen, strict=True))
+        return (sum(staged) + others) / (at_once + others)
 
     @property
     def _arrival_cycles(self) -> int:

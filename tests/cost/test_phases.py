@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.cost.phases import Pace, cycles_in_step, cycles_together
+from compiler.cost.phases import Pace, PaceOf, cycles_in_step, cycles_together
 
 RATE = 100.0  # bytes per cycle of the memory
 
@@ -29,4 +29,16 @@ def test_who_computes_leaves_more_to_those_that_move() -> None:
 
 
 def test_in_step_a_core_has_the_part_of_the_bytes_that_it_moves() -> None:
-    assert cycles_in_step({0: 10, 1: 10}, mover({0: 1000.0, 1: 3000.0})) == pytest.approx(400, rel=0.01)  # type: ignore[arg-type]
+    pace = mover({0: 1000.0, 1: 3000.0})
+    assert cycles_in_step({0: 10, 1: 10}, pace, 1, RATE) == pytest.approx(400, rel=0.01)  # type: ignore[arg-type]
+
+
+def test_cores_that_take_turns_have_more_of_the_memory_but_not_more_than_there_is() -> None:
+    """Ten cores move 1000 bytes each, and compute meanwhile or for much longer."""
+
+    def pace(computes: float) -> PaceOf:
+        return lambda kind, parts: Pace(computes + 1000 * parts / RATE, 1000)
+
+    assert cycles_in_step({0: 10}, pace(900), 1, RATE) == pytest.approx(1000)
+    assert cycles_in_step({0: 10}, pace(900), 5, RATE) == pytest.approx(920, rel=0.01)
+    assert cycles_in_step({0: 10}, pace(0), 5, RATE) == pytest.approx(100)

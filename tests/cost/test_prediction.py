@@ -50,6 +50,13 @@ def test_a_loop_with_slots_in_turn_is_predicted_to_the_cycle(slots: int, trips: 
     assert predicted == simulated
 
 
+def test_a_load_keeps_its_size_while_the_queue_behind_it_fills() -> None:
+    """The place of a load under way is free for others: 60 short ones wait behind each long one."""
+    shorter = "ld.ddr.ub.fp32.1d [0; 1], [x; 1], <8>\n" * 60
+    predicted, simulated = both(f"ld.ddr.ub.fp32.1d [4096; 1], [x; 1], <16384>\n{shorter}" * 2)
+    assert predicted == simulated
+
+
 def test_a_turn_that_goes_another_way_is_walked() -> None:
     """Turn 70 of 100 is longer by a branch that no other takes."""
     body = """loop x1, 100, end

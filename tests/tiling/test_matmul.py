@@ -12,7 +12,9 @@ from tvm import te, tirx
 from compiler.operators.matmul import gemm, matmul, uncast_product
 from compiler.target import load_chip
 from compiler.tiling import matmul as template
-from compiler.tiling.matmul import Problem, candidates, work_of
+from compiler.tiling.matmul_problem import Problem
+from compiler.tiling.matmul_tiles import candidates
+from compiler.tiling.matmul_work import work_of
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.kernels import exact, random, run
 

@@ -1,0 +1,92 @@
+"""What a product of matrices is to the choice of a tile, and what a tile is: how much of it, and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.tiling.grids import Grid
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product as the choice of a tile sees it."""
+
+    batch: tuple[int, ...]
+    batch_of: tuple[str, ...]  # of each: "" where both operands have the axis, else the one that does
+    m: int
+    n: int
+    k: int
+    dtype: str
+    slave_bytes: int  # of UB per element of a tile: the stages behind the product
+    transposed_a: bool = False
+    transposed_b: bool = False
+    result_bytes: int = 4
+    has_columns: bool = True  # of the result
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def k0(self) -> int:
+        return DTYPES[self.dtype].fractal_k
+
+    @property
+    def ub_bytes(self) -> int:
+        """Of UB per element of what goes through it."""
+        return self.slave_bytes or self.result_bytes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Elements of one tile, chunk and step; how many tiles each core does along batch, m and n; what stays in L1."""
+
+    m: int
+    n: int
+    step: int
+    steps: int
+    batch_trips: tuple[int, ...]
+    m_trips: int
+    n_trips: int
+    held: str  # "a", "b" or "": an operand that is in L1 with all of its k
+    grid: Grid
+    columns: int = 0  # of the tile that go through UB at once; none where it does not
+
+    @property
+    def rounds(self) -> int:
+        """Tiles of a core."""
+        return prod(self.batch_trips) * self.m_trips * self.n_trips
+
+    def bytes_of(self, problem: Problem) -> dict[str, int]:
+        """What one of each buffer takes."""
+        k0 = problem.k0
+        m16, n16 = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL)
+        return {
+            "l1": sum(self.l1_bytes(problem)),
+            "l0a": m16 * ceil_to(self.step, k0) * problem.itemsize,
+            "l0b": n16 * ceil_to(self.step, k0) * problem.itemsize,
+            "l0c": m16 * n16 * 4,
+            "ub": self.m * ceil_to(self.columns, k0) * problem.ub_bytes,
+        }
+
+    def l1_bytes(self, problem: Problem) -> tuple[int, int]:
+        """Of a and b: all of k where it is held, else a chunk."""
+        k0 = problem.k0
+        chunk = self.step * self.steps
+        depths = [ceil_to(problem.k, self.step) if self.held == name else chunk for name in "ab"]
+        a = depths[0] * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(depths[0], k0)
+        b = self.n * ceil_to(depths[1], k0) if problem.transposed_b else depths[1] * ceil_to(self.n, k0)
+        return a * problem.itemsize, b * problem.itemsize
+
+
+def describe(problem: Problem, tile: Tile) -> str:
+    batch = "x".join(map(str, problem.batch))
+    grid = tile.grid
+    return (
+        f"{batch + ' of ' if batch else ''}{problem.m}x{problem.n}x{problem.k} in tiles of {tile.m}x{tile.n}, "
+        f"k by {tile.step * tile.steps} and {tile.step}, {grid.groups[0]}x{grid.groups[1]} groups of "
+        f"{grid.cores[0]}x{grid.cores[1]} cores" + (f", {tile.held} held in L1" if tile.held else "")
+    )

@@ -1,0 +1,142 @@
+"""The tiles of a matrix product that are worth a try: ways to cut the result, then chunks of k, then ways out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.isa.timing import ceil_div
+from compiler.target import Chip
+from compiler.tiling import cube
+from compiler.tiling.grids import grids
+from compiler.tiling.matmul_problem import Problem, Tile
+from compiler.tiling.matmul_work import line_share, work_of
+from compiler.tiling.search import analytical_cycles
+
+BLOCKS = 48  # ways to cut the result that are looked at closely
+TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
+STEPS = (1, 2, 3, 4, 6, 8, 12)  # of a chunk
+COLUMNS = 128  # of a result that goes through UB, at least, for several groups to overlap
+MOST = 4095  # rows, columns and depth of one product
+EXPOSED = 1 / 16  # of what a queue does, that others wait for after all
+
+
+def candidates(problem: Problem, chip: Chip) -> list[Tile]:
+    """All tiles worth a try that fit the chip, the cheapest first."""
+    for slots in (2, 1):
+        coarse = list(dict.fromkeys(_tiles(problem, chip, slots)))
+        coarse.sort(key=lambda tile: _cycles(tile, problem, chip))
+        scarce = "ub" if problem.slave_bytes else "l1"
+        smaller = {tile.bytes_of(problem)[scarce].bit_length(): tile for tile in reversed(coarse)}
+        coarse = list(dict.fromkeys([*coarse[:BLOCKS], *smaller.values()]))
+        found = [fine for tile in coarse for fine in _refined(tile, problem, chip, slots)]
+        if found:
+            return sorted(found, key=lambda tile: _cycles(tile, problem, chip))
+    return []
+
+
+def _cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
+    """Of tiles whose busiest queue takes as long, the one whose other queues are less busy hides them better."""
+    work = work_of(tile, problem, chip)
+    others = work.cube_cycles + work.mte1_cycles + work.mte2_cycles + work.mte3_cycles + work.fix_cycles
+    return analytical_cycles(work, chip) + others * EXPOSED
+
+
+def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
+    """Ways to cut the result, with chunks of one step."""
+    for grid in grids(problem.batch, ceil_div(problem.m, FRACTAL), ceil_div(problem.n, FRACTAL), chip):
+        batch_trips = tuple(ceil_div(e, c) for e, c in zip(problem.batch, grid.batch, strict=True))
+        for m_trips, m in _cuts(problem.m, grid.blocks[0]):
+            fitting = 0
+            for n_trips, n in _cuts(problem.n, grid.blocks[1]):
+                step = _step(problem, chip, slots, m, n)
+                if m * n * 4 > chip.memory.l0c_bytes or not step:
+                    continue
+                groups = (
+                    ceil_div(problem.m, grid.cores[0] * m_trips * m),
+                    ceil_div(problem.n, grid.cores[1] * n_trips * n),
+                )
+                tile = Tile(
+                    min(m, problem.m),
+                    min(n, problem.n),
+                    step,
+                    1,
+                    batch_trips,
+                    m_trips,
+                    n_trips,
+                    "",
+                    replace(grid, groups=groups),
+                )
+                if problem.slave_bytes:
+                    tile = replace(tile, columns=_columns(tile, problem, chip, slots))
+                held = [replace(tile, held=name) for name in _held(tile, problem)]
+                those = [tile for tile in held if _fits(tile, problem, chip, slots)]
+                yield from those
+                fitting += bool(those)
+                if fitting == 4:  # the widest, among them those that leave L0C room for a second result
+                    break
+
+
+def _held(tile: Tile, problem: Problem) -> Iterator[str]:
+    """What may stay in L1 while another operand goes by."""
+    yield ""
+    if tile.n_trips > 1 or "b" in problem.batch_of:
+        yield "a"
+    if tile.m_trips > 1 or "a" in problem.batch_of:
+        yield "b"
+
+
+def _cuts(extent: int, blocks: int) -> list[tuple[int, int]]:
+    """(trips, size): a block cut into even tiles of whole fractals, the largest first."""
+    block = ceil_div(extent, blocks)
+    found: dict[int, int] = {}
+    for trips in range(1, TRIPS + 1):
+        size = ceil_to(ceil_div(block, trips), FRACTAL)
+        found.setdefault(size, ceil_div(block, size))
+    return [(trips, size) for size, trips in found.items()]
+
+
+def _step(problem: Problem, chip: Chip, slots: int, m: int, n: int) -> int:
+    """The longest k for which both operands of one instruction fit beside the cube, and even over all of k."""
+    k0, size = problem.k0, problem.itemsize
+    room = min(chip.memory.l0a_bytes // (slots * m * size), chip.memory.l0b_bytes // (slots * n * size), MOST)
+    longest = room // k0 * k0
+    if not longest:
+        return 0
+    steps = ceil_div(problem.k, longest)
+    return min(ceil_to(ceil_div(problem.k, steps), k0), longest)
+
+
+def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
+    """Columns of which UB holds ``slots`` groups: an even part of the tile, in whole lines of DDR where it can be."""
+    room = chip.memory.ub_bytes // slots // (tile.m * problem.ub_bytes)
+    most = min(room, max(COLUMNS, ceil_div(tile.n, 2)))
+    if tile.n <= most or not problem.has_columns:
+        return tile.n
+    parts = [width for width in range(FRACTAL, most + 1, FRACTAL) if ceil_to(tile.n, FRACTAL) % width == 0]
+    line = chip.transfer.ddr_line_bytes
+    return max(parts, key=lambda width: width / line_share(width * problem.result_bytes, line * line, line), default=0)
+
+
+def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
+    """The tile with chunks of one step and of several, and results on all ways."""
+    all_steps = ceil_div(problem.k, tile.step)
+    for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
+        fine = replace(tile, steps=steps)
+        ways = [fine]
+        if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
+            ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
+        yield from (way for way in dict.fromkeys(ways) if _fits(way, problem, chip, slots))
+
+
+def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
+    taken = tile.bytes_of(problem)
+    a, b = tile.l1_bytes(problem)
+    # A second slot of what is held would only be of use from one block of the result to the next.
+    taken["l1"] = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
+    for name in ("l0a", "l0b", "ub"):
+        taken[name] *= slots
+    return (tile.columns > 0 or not problem.slave_bytes) and all(
+        size <= chip.memory_bytes(name) for name, size in taken.items()
+    )

@@ -1,0 +1,193 @@
+"""What a tile of a matrix product makes every queue do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd, prod
+
+from compiler.codegen.sharing import LEAST_ROUNDS
+from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.isa.timing import ceil_div
+from compiler.target import Chip
+from compiler.tiling.grids import readers
+from compiler.tiling.matmul_problem import Problem, Tile
+from compiler.tiling.search import Work
+
+AHEAD = 2  # pieces that are brought to LLB before they are loaded
+SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those for addresses and flags included
+
+
+def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
+    """What the busiest core does, where its cluster reads from DDR once what several of its cores need."""
+    m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, problem.k0)
+    steps, chunks = ceil_div(problem.k, tile.step), ceil_div(problem.k, tile.step * tile.steps)
+    rounds, through_ub = tile.rounds, tile.columns > 0
+    product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
+    near = steps * sum(
+        max(chip.path[path].issue_cycles, width * tile.step * problem.itemsize / rate(chip, path))
+        for path, width in (("l1_l0a", m16), ("l1_l0b", n16))
+    )
+    lines = _line_shares(tile, problem, chip)
+    loads = _loads(tile, problem, chip, lines, product)
+
+    results = tile.m * tile.n
+    out_path = "ub_ddr" if through_ub else "l0c_ddr"
+    stored = results * problem.result_bytes * lines["c"]
+    out = stored / rate(chip, out_path)
+    taken_out = m16 * n16 * 4 / rate(chip, "l0c_ub") if through_ub else out
+    vector = results * max(0, problem.slave_bytes - problem.result_bytes) / chip.vector.bytes_per_cycle
+    groups = ceil_div(tile.n, tile.columns) if through_ub else 1
+    ddr, ddr_rate = loads.ddr_bytes + rounds * tile.grid.count * stored, ddr_bytes_per_cycle(chip)
+
+    last = max((taken_out + vector + out) / groups if through_ub else out, tile.grid.count * stored / ddr_rate)
+    last += chip.path[out_path].latency_cycles + product / chunks
+    # Without room for a second result the cube waits until the first is out.
+    alone = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
+    serial = (rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if alone else 0.0
+    beside = rounds * max(product, near)
+    busiest = max(ddr / ddr_rate, loads.cycles, beside)
+    whole = max(loads.cycles + last, loads.first_cycles + beside + serial + last, ddr / ddr_rate)
+    ends = whole - busiest - serial
+    return Work(
+        cores=tile.grid.count,
+        cube_cycles=rounds * product,
+        vector_cycles=rounds * vector,
+        mte1_cycles=rounds * near,
+        mte2_cycles=loads.cycles,
+        mte3_cycles=rounds * out if through_ub else 0.0,
+        fix_cycles=rounds * taken_out,
+        ddr_bytes=ddr,
+        llb_bytes=loads.llb_bytes,
+        trips=rounds,
+        turns=rounds * chunks,
+        steps=rounds * steps,
+        instructions=rounds * (steps * SCALAR_STEP + chunks * 2 * SCALAR_STEP + groups * SCALAR_STEP),
+        first_cycles=max(0.0, ends - last) + chip.path["ddr_l1"].latency_cycles,
+        last_cycles=max(0.0, min(ends, last)),
+        serial_cycles=serial,
+    )
+
+
+@dataclass(frozen=True)
+class _Loads:
+    """What operands take on their way from afar."""
+
+    cycles: float  # of MTE2
+    first_cycles: float  # that the cube waits for operands: for the first, and for what is held beside them
+    ddr_bytes: float
+    llb_bytes: float
+
+
+def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float], product: float) -> _Loads:
+    """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits LLB
+    stays there. What is held comes in piece by piece beside the first round of the other operand.
+    """
+    chunks, rounds = ceil_div(problem.k, tile.step * tile.steps), tile.rounds
+    only = {
+        name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
+    }
+    again = {"a": only["b"] * tile.n_trips, "b": only["a"] * tile.m_trips}
+    elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
+    of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
+    cluster = min(tile.grid.count, chip.cores_per_cluster)
+    clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
+    ddr_rate = ddr_bytes_per_cycle(chip)
+    llb_rate = min(rate(chip, "llb_l1"), chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
+    resident = sum(
+        readers_of.blocks / clusters * rounds / again[name] * elements[name] * problem.itemsize
+        for name, readers_of in of_both.items()
+        if readers_of.shared
+    )
+    cycles, once_cycles = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
+    ddr = llb = fill = relay = 0.0
+    for name, readers_of in of_both.items():
+        once = rounds // again[name]
+        loads = once if tile.held == name else rounds
+        each = elements[name] * problem.itemsize * lines[name]
+        if not readers_of.shared:
+            ddr += readers_of.blocks * loads * each
+            once_cycles[name] = max(
+                chunks * chip.path["ddr_l1"].issue_cycles,
+                each / rate(chip, "ddr_l1"),
+                readers_of.blocks * each / ddr_rate,
+            )
+            cycles[name] = loads * once_cycles[name]
+            fill += once_cycles[name] / chunks
+            continue
+        brought = once if resident <= chip.memory.llb_bytes else loads
+        ddr += readers_of.blocks * brought * each
+        llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
+        relay = relay_cycles(chip)
+        told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
+        part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
+        far = readers_of.blocks * each / ddr_rate
+        load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
+        if _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
+            bring = part + chunks * told
+            cycles[name] = max(brought * bring + loads * load, brought * far)
+        else:
+            bring = max(part, far) + chunks * told
+            cycles[name] = brought * bring + loads * load
+        cycles[name] = max(cycles[name], brought * chunks * relay / AHEAD)
+        once_cycles[name] = max(bring, load, far)
+        fill += (max(bring, far) + load) / chunks
+    first = fill + chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relay
+    if tile.held:
+        first += rounds // again[tile.held] * max(0.0, sum(once_cycles.values()) - product)
+    return _Loads(sum(cycles.values()), first, ddr, llb)
+
+
+def _take_turns(sharers: int, pieces: int) -> bool:
+    """Whether some cores of a group bring pieces while the others load: each part of it brings several."""
+    return any(sharers % parts == 0 for parts in range(2, pieces // LEAST_ROUNDS + 1))
+
+
+def ddr_bytes_per_cycle(chip: Chip) -> float:
+    return chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+
+
+def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
+    """What each byte of a, b and c that is wanted costs DDR: the lines that rows touch, and for a and b what the core
+    waits for whose rows end in the middle of a block of elements, which halves the rate.
+    """
+    size, chunk = problem.itemsize, min(tile.step * tile.steps, problem.k)
+    of_k, of_m, of_n = (chunk, problem.k), (tile.m, problem.m), (tile.n, problem.n)
+    a, b = of_m if problem.transposed_a else of_k, of_k if problem.transposed_b else of_n
+    c = (tile.columns or tile.n, problem.n)
+    shares = {
+        name: line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
+        for name, (run, pitch), of in (("a", a, size), ("b", b, size), ("c", c, problem.result_bytes))
+    }
+    own = {"a": tile.m * tile.m_trips if problem.transposed_a else problem.k}
+    own["b"] = problem.k if problem.transposed_b else tile.n * tile.n_trips
+    slower = 100 / chip.transfer.ragged_nz_percent - 1
+    for name, (run, pitch) in (("a", a), ("b", b)):
+        shares[name] *= _ragged(run, pitch, min(own[name], pitch), chip.block_bytes // size, slower)
+    return shares
+
+
+def _ragged(run: int, pitch: int, own: int, block: int, slower: float) -> float:
+    """How much longer the loads of the last core along a row take than those of a core that has ``own`` elements of it,
+    in runs of which those are slower that are no whole blocks.
+    """
+    if run % block:
+        return 1 + slower
+    last = pitch - (ceil_div(pitch, own) - 1) * own
+    return max(1.0, (last + slower * (last % run)) / own) if pitch % block else 1.0
+
+
+def line_share(run: int, pitch: int, line: int) -> float:
+    if run >= pitch:
+        return 1.0
+    start = gcd(run, pitch, line)
+    return (run + line - start) / run
+
+
+def relay_cycles(chip: Chip) -> int:
+    """From when a core begins to bring a piece to LLB until another may load it."""
+    return chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles + chip.path["llb_l1"].latency_cycles
+
+
+def rate(chip: Chip, name: str) -> int:
+    return chip.path[name].bytes_per_cycle
