@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ci.one_kernel import alone
 from compiler.errors import TilewrightError
+from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called
 from compiler.operators.detection import VALID_COUNT
+from compiler.pipeline import Observer
+from compiler.sim.simulator import simulate
+from compiler.target import load_chip
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 
@@ -78,6 +83,8 @@ def boxes(batches: int, number: int) -> np.ndarray:
         (1, 2, 1, 4, 0.5, 0.0),
         (1, 1, 9, 9, 0.0, 0.99),
         (2, 2, 15, 15, 1.0, 0.0),
+        (1, 5, 1000, 2, 0.1, 0.5),  # classes in chunks
+        (1, 2, 2051, 3, 0.1, 0.2),  # boxes in pieces
     ],
 )
 def test_non_max_suppression(
@@ -96,6 +103,33 @@ def test_non_max_suppression(
         assert rows.shape == (batches * classes * min(most, number), 3)
         np.testing.assert_array_equal(rows[: count[0]], expected)
         assert not rows[count[0] :].any()
+
+
+def test_non_max_suppression_without_a_score_limit_takes_any_score() -> None:
+    scores = np.array([[[-np.inf, -5, -3e38]]], np.float32)
+    inputs = [boxes(1, 3), scores, np.array([3], np.int64), np.array([0.9], np.float32)]
+    expected = onnxruntime_node("NonMaxSuppression", inputs)[0]
+    rows, count = evaluate("NonMaxSuppression", *inputs, constants=[2, 3])
+    np.testing.assert_array_equal(rows[: count[0]], expected)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize(("classes", "number"), [(3, 37), (1, 1031), (1, 7001)])
+def test_non_max_suppression_is_vector_work(chip: str, classes: int, number: int) -> None:
+    """Of few instructions for each that is selected, however many boxes there are, and free of races."""
+    most = 3
+    scores = RNG.uniform(0, 1, (1, classes, number)).astype(np.float32)
+    inputs = [boxes(1, number), scores, np.array([most], np.int64), np.array([0.1], np.float32)]
+    function = find_called("NonMaxSuppression").prim_func(
+        [TensorType(inputs[0].shape, "float32"), TensorType(scores.shape, "float32"), *inputs[2:]], {}
+    )
+    target = load_chip(chip)
+    kernel = compile_kernel(function, "library", target, Observer())
+    run = simulate(alone(kernel.code, target), target, {"p0": inputs[0], "p1": inputs[1]}, hazards=True)
+    assert not run.hazards
+    expected = onnxruntime_node("NonMaxSuppression", inputs)[0]
+    np.testing.assert_array_equal(run.outputs["p2"][: run.outputs["p3"][0]], expected)
+    assert run.cycles < 10_000 + most * 10 * number
 
 
 def test_non_max_suppression_says_which_output_is_the_count() -> None:
