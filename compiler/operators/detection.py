@@ -189,6 +189,8 @@ class _Held:
         """Fill ``picked`` and ``counts`` for the classes from ``c`` on."""
         with loops(rows) as (row,):
             store(self.counts, tirx.const(0, "int32"), row)
+        with loops(rows, shape_of(self.picked)[1]) as (row, step):
+            store(self.picked, tirx.const(0, "int32"), row, step)
         with self._new_best(rows):
             for start, length in self._near():
                 given = self._brought(

@@ -154,10 +154,13 @@ def _phase_weights(graph: Graph, w: Value, group: int, phases: list[_Phases]) ->
     for axis, each in enumerate(phases):
         w = graph.call("Gather", w, each.taps.ravel(), axis=axis + 2)
     split = [extent for each in phases for extent in each.taps.shape]
-    w = graph.call("Reshape", w, np.array([group, channels // group, outputs, *split]))
-    strides, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
-    w = graph.call("Transpose", w, perm=(0, 2, *strides, 1, *taps))
+    w = graph.call("Reshape", w, np.array([channels, outputs, *split]))
+    strides, taps = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
+    w = graph.call("Transpose", w, perm=(1, *strides, 0, *taps))
     windows = [each.taps.shape[1] for each in phases]
+    if group > 1:  # apart, for no tensor has more than eight axes
+        w = graph.call("Reshape", w, np.array([-1, group, channels // group * prod(windows)]))
+        w = graph.call("Transpose", w, perm=(1, 0, 2))
     result: Value = graph.call("Reshape", w, np.array([-1, channels // group, *windows]))
     return result
 

@@ -55,6 +55,7 @@ TRANSPOSED: list[tuple[Shape, Shape, dict[str, Any]]] = [
     ((1, 3, 5), (3, 2, 2), {"strides": [5]}),  # three phases see none
     ((1, 2, 7), (2, 3, 3), {"strides": [2], "dilations": [3], "pads": [2, 1]}),
     ((1, 2, 7), (2, 3, 4), {"strides": [3], "pads": [5, 4]}),  # a phase begins behind the first input
+    ((1, 4, 2, 3, 2), (4, 1, 3, 2, 3), {"group": 2, "strides": [2, 1, 3]}),
     ((1, 34, 5), (34, 1, 3), {"group": 34, "strides": [2], "output_padding": [1]}),
 ]
 

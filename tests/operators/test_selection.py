@@ -114,7 +114,7 @@ def test_non_max_suppression_without_a_score_limit_takes_any_score() -> None:
 
 
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
-@pytest.mark.parametrize(("classes", "number"), [(3, 37), (1, 1031), (1, 7001)])
+@pytest.mark.parametrize(("classes", "number"), [(3, 2), (3, 37), (1, 1031), (1, 7001)])
 def test_non_max_suppression_is_vector_work(chip: str, classes: int, number: int) -> None:
     """Of few instructions for each that is selected, however many boxes there are, and free of races."""
     most = 3
