@@ -21,6 +21,7 @@ from compiler.emission.cover import Cover, Step
 from compiler.emission.dataflow import as_data, leaves
 from compiler.emission.expressions import by_reciprocal, expression
 from compiler.emission.hazards import order_matters
+from compiler.emission.logistic import in_logistic_form
 from compiler.emission.nest import Access, Loop, Nest, Surroundings
 from compiler.emission.reductions import FOLDED
 from compiler.emission.temporaries import SCOPE, ChainLoop, Temporary
@@ -77,8 +78,8 @@ class _Splitter:
         self.out: list[Any] = []
         self.places: dict[Term, Any] = {}
         term, self.accesses = numbered(as_data(nest))
-        self.term = self._with_reciprocals(term)
         self.cover = Cover(split.chip, self._is_operand, self._elements)
+        self.term = self._cheaper(self._with_reciprocals(term))
         self._uses: Counter[Term] = Counter()
 
     # ---- the whole store
@@ -208,6 +209,11 @@ class _Splitter:
             dividend, divisor = (self._elements(arg) for arg in term.args)
             return by_reciprocal(term) if divisor * _MANY <= dividend else term
         return term
+
+    def _cheaper(self, term: Term) -> Term:
+        """The term in logistic form, where that takes fewer cycles."""
+        other = in_logistic_form(term)
+        return other if other != term and self.cover.cycles(other) < self.cover.cycles(term) else term
 
     def _is_pattern(self, term: Term) -> bool:
         """Whether an index term is what ``viota`` writes."""
