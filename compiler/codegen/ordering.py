@@ -111,7 +111,9 @@ class _Walk:
         everything = 0
         for step in steps:
             began = 0
-            around += self.rings.around.get(id(step), ())
+            for ring in self.rings.around.get(id(step), ()):
+                around.append(ring)
+                self._enter(ring, state)
             if step in self.without:
                 continue
             if step.signal is not None:
@@ -132,6 +134,13 @@ class _Walk:
             for flag in sent.values():
                 flag.since |= began
         return state, everything
+
+    def _enter(self, ring: Ring, state: State) -> None:
+        """What waited for the ids of a ring's flags before must be known to have done so where they are set."""
+        for flag, base in ring.flags:
+            ids = ((*flag.pair, base + slot) for slot in range(ring.turn.slots))
+            if not flag.carried and state[flag.source] & self.knowledge.flags(ids):
+                raise _Unordered
 
     def _event(self, event: Event, state: State) -> State:
         if state[event.queue] & self.knowledge.conflicts(event):

@@ -82,12 +82,17 @@ class _Planner:
     knowledge: Knowledge
     event_ids: int
     rings: Rings
+    _turning: frozenset[Flag] = frozenset()
     _taken: Counter[Flag] = field(default_factory=Counter)  # by the rings that turn here
     _known: dict[tuple[int, State], tuple[Plan, State, State]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        around = self.rings.around.values()
+        self._turning = frozenset(flag for rings in around for ring in rings for flag in ring.ids())
+
     def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
         """The plan of a block within ``depth`` loops, and the state after it."""
-        block = _Block(self.knowledge, self.event_ids, self._taken, state)
+        block = _Block(self.knowledge, self.event_ids, self._turning, self._taken, state)
         rings = [(self.rings.of_turn[step.turn], step.statement.var) for step in steps if step.turn is not None]
         for at, step in enumerate(steps):
             around = self.rings.around.get(id(step), ())
@@ -180,8 +185,11 @@ def _syncs(ring: Ring, mnemonic: str, slot: Any = None) -> Iterator[tuple[Sync, 
 class _Block:
     """The statements of one block so far, with the state at the end and behind each of them."""
 
-    def __init__(self, knowledge: Knowledge, event_ids: int, taken: Counter[Flag], state: State) -> None:
-        self.knowledge, self.event_ids, self.taken, self.state = knowledge, event_ids, taken, state
+    def __init__(
+        self, knowledge: Knowledge, event_ids: int, turning: frozenset[Flag], taken: Counter[Flag], state: State
+    ) -> None:
+        self.knowledge, self.event_ids, self.state = knowledge, event_ids, state
+        self.turning, self.taken = turning, taken  # by any ring, and by those that turn here
         self._entries: list[Planned] = []
         self._before: list[list[Sync]] = [[]]  # in front of each entry, and behind the last
         self._states: list[State] = [state]  # behind each entry, before what was put there since
@@ -213,12 +221,15 @@ class _Block:
     # ---- rings
 
     def prime(self, ring: Ring) -> None:
-        """Set the carried flags of all slots, once what waited for their ids before is known to have done so."""
+        """Set the carried flags of all slots, once what waited for their ids before is known to have done so.
+
+        As early as that is so: the queue may have something else to wait for in front of the loops.
+        """
         for sync, flag in _syncs(ring, "wait_flag"):
             self._make_known(flag.source, self.knowledge.flags(sync.flags))
         for sync, flag in _syncs(ring, "set_flag"):
             if flag.carried:
-                self._put(sync)
+                self._put_early(sync)
 
     def drain(self, ring: Ring) -> None:
         """Wait for the carried flags of all slots: all executions are over, up to where the flags were set."""
@@ -331,10 +342,10 @@ class _Block:
         return (point, since) if works else (len(self._entries), 0)
 
     def _clear_id(self, source: Queue, target: Queue, point: int, since: int) -> int | None:
-        """An id whose last wait the source knows to be complete where it sets the flag."""
+        """An id whose last wait the source knows to be complete where it sets the flag; best one that no ring has."""
         here = point == len(self._entries) and not since
         unknown = (self.state if here else self._states[point])[source] | since
-        for event in range(self.event_ids):
+        for event in sorted(range(self.event_ids), key=lambda event: (source, target, event) in self.turning):
             flag = source, target, event
             if not self.taken[flag] and not unknown & self.knowledge.flag(flag):
                 return event
@@ -342,3 +353,15 @@ class _Block:
 
     def _put(self, sync: Sync) -> None:
         self._before[-1].append(sync)
+
+    def _put_early(self, sync: Sync) -> None:
+        """Put the set of a flag behind the last thing that uses its ids."""
+        flags, best = set(sync.flags), len(self._entries)
+        for point in range(len(self._entries), -1, -1):
+            if any(flags.intersection(other.flags) for other in self._before[point]):
+                break
+            if not self._states[point][sync.queues[0]] & self.knowledge.flags(sync.flags):
+                best = point
+            if point and any(flags.intersection(other.flags) for other in syncs((self._entries[point - 1],))):
+                break
+        self._before[best].append(sync)
