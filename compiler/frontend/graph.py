@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,17 @@ class Call:
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
     nodes: tuple[str, ...]
+
+    @property
+    def operator(self) -> str:
+        """The full name of the declared one that the function is of."""
+        return str(self.function.attrs["tw.operator"])
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the operator was called with beside its operands."""
+        found: dict[str, Any] = json.loads(str(self.function.attrs["tw.attributes"]))
+        return found
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,11 @@ class GraphBuilder:
         except UnsupportedError:
             dtype = array.dtype.name
         return Value(name or f"{self.origin or 'constant'}_constant", array.shape, dtype, known, array, bool(name))
+
+    def wide(self, value: Value) -> Value:
+        if value.constant is None or value.dtype not in ("float16", "bfloat16"):
+            return value
+        return Value(value.name, value.shape, "float32", onnx_type("float32"), np.asarray(value.constant, np.float32))
 
     def known(self, value: Value, what: str) -> Array:
         """The elements of a value that decides a shape or where the computation goes: it must be known by now."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from compiler.frontend.graph import Call, GraphBuilder, Value
 from compiler.operators import find_called
@@ -66,7 +64,7 @@ class _Calls:
 
     def norm(self, division: Call) -> _Norm | None:
         """The norm in whose middle a call divides."""
-        if _operator(division) != "Div" or len(division.operands) != 2 or division.results[0].dtype not in _FLOATS:
+        if division.operator != "Div" or len(division.operands) != 2 or division.results[0].dtype not in _FLOATS:
             return None
         centred, root = (self.maker.get(operand) for operand in division.operands)
         total = root and self._made_by(root, "Sqrt", "Add")
@@ -75,8 +73,8 @@ class _Calls:
         square = variance and self.maker.get(variance.operands[0])
         if not (centred and root and total and variance and square) or epsilon is None:
             return None
-        mean = self.maker.get(centred.operands[-1]) if _operator(centred) == "Sub" else None
-        if mean is None or _operator(mean) != "ReduceMean" or centred.operands != (mean.operands[0], mean.results[0]):
+        mean = self.maker.get(centred.operands[-1]) if centred.operator == "Sub" else None
+        if mean is None or mean.operator != "ReduceMean" or centred.operands != (mean.operands[0], mean.results[0]):
             return None
         if not _squares(square, centred.results[0]):
             return None
@@ -103,14 +101,14 @@ class _Calls:
 
     def _made_by(self, call: Call, operator: str, maker: str) -> Call | None:
         """What makes the one operand of a call, where both are what is expected."""
-        made = self.maker.get(call.operands[0]) if _operator(call) == operator and len(call.operands) == 1 else None
-        return made if made is not None and _operator(made) == maker else None
+        made = self.maker.get(call.operands[0]) if call.operator == operator and len(call.operands) == 1 else None
+        return made if made is not None and made.operator == maker else None
 
     def _next(self, call: Call, operator: str, x: Value, axis: int) -> tuple[Call | None, Value | None]:
         """The only reader of a call's result, and what that combines it with: along the axes of the norm."""
         result = call.results[0]
         users = self.users.get(result, [])
-        if self.readers[result] != 1 or not users or _operator(users[0]) != operator:
+        if self.readers[result] != 1 or not users or users[0].operator != operator:
             return None, None
         others = [operand for operand in users[0].operands if operand is not result]
         if len(others) != 1 or not _goes_along(others[0].shape, x.shape, axis) or others[0].dtype != x.dtype:
@@ -118,32 +116,23 @@ class _Calls:
         return users[0], others[0]
 
 
-def _operator(call: Call) -> str:
-    return str(call.function.attrs["tw.operator"])
-
-
-def _attributes(call: Call) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(str(call.function.attrs["tw.attributes"]))
-    return found
-
-
 def _number(call: Call) -> float | None:
     """The known one of the two operands of a call."""
-    for given in _attributes(call).values():
+    for given in call.attributes.values():
         if isinstance(given, dict) and len(given["elements"]) == 1:
             return float(given["elements"][0])
     return None
 
 
 def _squares(call: Call, value: Value) -> bool:
-    if _operator(call) == "Mul":
+    if call.operator == "Mul":
         return call.operands == (value, value)
-    return _operator(call) == "Pow" and call.operands == (value,) and _number(call) == 2.0
+    return call.operator == "Pow" and call.operands == (value,) and _number(call) == 2.0
 
 
 def _first_axis(mean: Call, x: Value) -> int | None:
     """The first of the axes of a mean that keeps them, where they are the last ones."""
-    attributes, rank = _attributes(mean), len(x.shape)
+    attributes, rank = mean.attributes, len(x.shape)
     axes = attributes.get("axes")
     if not attributes.get("keepdims", True) or axes is None or len(mean.operands) != 1:
         return None

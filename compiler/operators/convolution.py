@@ -53,6 +53,7 @@ def convolve(
     if sharing > 1:
         w, group = block_diagonal(graph, w, group, sharing), blocks
         b = b if b is None else _padded(graph, b, shape_of(w)[0])
+    b = b if b is None else graph.wide(b)
     return graph.call(
         "tilewright::Convolution",
         x,

@@ -32,3 +32,6 @@ class Graph(Protocol):
         """
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value: ...
+
+    def wide(self, value: Any) -> Any:
+        """A float that is known as fp32: what is added to sums in fp32 need not be rounded before."""

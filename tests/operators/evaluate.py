@@ -47,6 +47,10 @@ class Eager:
     def constant(self, array: Array) -> Known:
         return Known(demoted(np.asarray(array)), is_constant=True)
 
+    def wide(self, value: Known) -> Known:
+        narrow = value.is_constant and value.dtype in ("float16", "bfloat16")
+        return Known(value.array.astype(np.float32), is_constant=True) if narrow else value
+
 
 def run(
     declared: Declared,
