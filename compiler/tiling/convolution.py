@@ -26,9 +26,10 @@ from tvm.sym import detect_linear_equation
 from compiler.emission.cube.weights import WEIGHTS
 from compiler.emission.cube.windows import Axes, Windows, map_mark
 from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.blocks import block_facts
+from compiler.tiling.convolution_stages import BIAS, bring_bias, channels_last, merged, started_with_bias
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of
 from compiler.tiling.cube import Master, Placed
@@ -69,9 +70,9 @@ class ConvolutionSpace:
 
 def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
+    func = started_with_bias(merged(func), chip)
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
-    inline_moves(sch, master)
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
     return ConvolutionSpace(func, str(func.attrs.get("global_symbol", "convolution")), problem, chip)
 
@@ -118,18 +119,19 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         map_shape=shape,
         channels=channels,
         dtype=cube.isa_dtype(block.body.buffer),
-        slave_bytes=cube.slave_bytes(sch, master.block, chip),
-        # Reading the channels that lie side by side as rows takes as long again.
-        vector_bytes=sum(map(_widest, stages)) + (_widest(stages[-1]) if stages else 0),
+        slave_bytes=cube.slave_bytes(sch, master.block, chip, through_ub=True),
+        vector_bytes=sum(map(_vector_bytes, stages)),
         stages=len(stages),
         side_bytes=sum(DTYPES[cube.isa_dtype(side)].itemsize for side in sides),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
+        bias_bytes=4 if len(sch.get(master.block).reads) > BIAS else 0,
     )
 
 
-def _widest(stage: Any) -> int:
-    """Bytes of an element as the vector unit counts them."""
-    return max(DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*stage.reads, *stage.writes))
+def _vector_bytes(block: Any) -> int:
+    """What the vector unit takes an element of a stage for; where it converts, it takes as long again."""
+    sizes = {DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*block.reads, *block.writes)}
+    return max(sizes) * (1 if len(sizes) == 1 else 2)
 
 
 def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:
@@ -174,7 +176,7 @@ def describe(problem: Problem, tile: Tile) -> str:
 
 
 def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
-    inline_moves(sch, master)
+    result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
     taken, slaves = cube.keep_result(sch, master.block, chip)
     order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
     placed, stack = _cut(sch, master, problem, tile, order)
@@ -199,17 +201,14 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     if once and tile.held == {"weights"}:
         near_weights = at_weights
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
-    cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None)
+    cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None, True)
+    channels_last(sch, result)
+    if problem.bias_bytes:
+        near = placed.core if tile.trips[OUT] * tile.trips[GROUP] == 1 else placed.trips[order.index(OUT)]
+        # What comes beside the cube begins with a block of L1.
+        far = placed.core if problem.extents[GROUP] == 1 or problem.extents[OUT] % FRACTAL == 0 else near
+        bring_bias(sch, master.block, far, near)
     cube.start_sum(sch, master.block, placed)
-
-
-def inline_moves(sch: Any, master: Master) -> None:
-    """Let the stage behind one that only reorders elements read them where they are: that is one pass less over UB."""
-    fixed = cube.takes_itself_out(sch, master.block)
-    for stage in cube.followers(sch, master.block)[1 if fixed else 0 :]:
-        facts, readers = block_facts(sch.get(stage)), sch.get_consumers(stage)
-        if facts.copies and not facts.guarded and len(readers) == 1:
-            sch.compute_inline(stage)
 
 
 def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> tuple[Placed, Any]:

@@ -43,6 +43,7 @@ class Problem:
     stages: int
     side_bytes: int  # that these read from afar, for each element
     result_bytes: int
+    bias_bytes: int  # of an element of what sums begin with; none where that is zero
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
@@ -144,7 +145,8 @@ class Tile:
         in_chunks = self.chunks_of(problem, chunk) > 1
         map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and in_chunks) else 1
         weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and in_chunks) else 1
-        return map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk)
+        bias = self.trips[GROUP] * self.trips[OUT] * self.outputs * problem.bias_bytes
+        return map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk) + bias
 
     @property
     def l0c_bytes(self) -> int:
@@ -202,7 +204,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
         m16 = ceil_to(rows * columns, FRACTAL)
         for outputs in _output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
-            if m16 * o16 * 4 > memory.l0c_bytes:
+            if m16 * o16 * 4 > memory.l0c_bytes or outputs * problem.bias_bytes > memory.bt_bytes:
                 break
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
             step = _step(problem, room, columns < problem.extents[WO])

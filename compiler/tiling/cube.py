@@ -175,8 +175,8 @@ def loops_below(sch: Any, block: Any, outside: Any) -> list[Any]:
     return list(loops[depth + 1 :])
 
 
-def start_sum(sch: Any, master: Any, placed: Placed) -> None:
-    """Set the sum to zero before its first chunk, and mark both nests."""
+def start_sum(sch: Any, master: Any, placed: Placed) -> Any:
+    """Set the sum to zero before its first chunk, and mark both nests. Returns what sets it."""
     sch.annotate(placed.inner[0], CUBE, "product")
     loops = sch.get_loops(master)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(placed.first_chunk)))
@@ -184,6 +184,7 @@ def start_sum(sch: Any, master: Any, placed: Placed) -> None:
     own = sch.get_loops(start)[first + (placed.rows_of_product is not None) :]
     if own:
         sch.annotate(own[0], CUBE, f"start{placed.result}")
+    return start
 
 
 def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
@@ -192,12 +193,15 @@ def mark(sch: Any, block: Any, outside: Any, what: str) -> None:
     sch.annotate(loops[0], CUBE, what)
 
 
-def slave_bytes(sch: Any, master: Any, chip: Chip) -> int:
-    """Bytes of UB for each element of the result that the stages behind the product take."""
+def slave_bytes(sch: Any, master: Any, chip: Chip, *, through_ub: bool = False) -> int:
+    """Bytes of UB for each element of the result that the stages behind the product take.
+
+    None where results leave L0C for DDR, unless they are to go ``through_ub``.
+    """
     result = sch.get(master).writes[0].source
     stages = [sch.get(block) for block in followers(sch, master)]
     fixed = takes_itself_out(sch, master)
-    if path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
+    if not through_ub and path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
         return 0
     return -(-peak_bytes(result, stages, fixed) // prod(int(n) for n in result.shape))
 
@@ -327,16 +331,18 @@ def followers(sch: Any, block: Any) -> list[Any]:
 
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
-    """Whether a stage only scales and rounds the elements of the result, each in its place."""
+    """Whether a stage only scales or cuts off below zero, and rounds, the elements of the result, each for itself."""
     value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
     value = value.value if isinstance(value, tirx.Cast) else value
+    if isinstance(value, tirx.Max) and isinstance(value.b, tirx.FloatImm) and float(value.b.value) == 0:
+        value = value.a.value if isinstance(value.a, tirx.Cast) else value.a
     if isinstance(value, tirx.Mul) and isinstance(value.b, tirx.FloatImm):
         value = value.a.value if isinstance(value.a, tirx.Cast) else value.a
     if not isinstance(value, ir.TensorLoad) or block.init is not None:
         return False
     rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]
-    in_place = [i.same_as(v.var) for i, v in zip(value.indices, block.iter_vars, strict=False)]
-    return rounded and all(in_place) and len(value.indices) == len(block.body.indices)
+    in_order = [i.same_as(v.var) for i, v in zip(value.indices, block.iter_vars, strict=False)]
+    return rounded and all(in_order) and len(value.indices) == len(block.iter_vars)
 
 
 CONSTANTS_SHARE = 32  # inputs of a stage that take less of UB than one part in so many stay there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -87,10 +88,11 @@ def check(
     chip: str,
     case: dict[str, Any],
     dtype: str,
-    bias: bool = False,
+    bias: str = "",
     relu: bool = False,
     cut: Any = template.schedule,
-) -> None:
+) -> list[str]:
+    """Returns the instructions that the kernel is made of, in order."""
     rank, group = len(case["x"]) - 2, case.get("group", 1)
     attributes = {
         "strides": case.get("strides", (1,) * rank),
@@ -101,7 +103,7 @@ def check(
     x, w = random(rng, dtype, *case["x"]), random(rng, dtype, *case["w"])
     arrays = {"x": x, "packed": packed(w, group)}
     if bias:
-        arrays["bias"] = random(rng, dtype, case["w"][0])
+        arrays["bias"] = random(rng, bias, case["w"][0])
 
     def define(*tensors: Any) -> Any:
         result = convolution(*tensors, kernel=case["w"][2:], channels=case["w"][1], outputs=case["w"][0], **attributes)
@@ -109,7 +111,8 @@ def check(
             return result
         return te.compute(result.shape, lambda *i: tirx.max(result[i], tirx.const(0, str(result.dtype))), "relu")
 
-    output = run(cut, chip, arrays, define).output
+    result = run(cut, chip, arrays, define)
+    output = result.output
     wanted = convolved(*exact([x, w]), **attributes, group=group)
     if bias:
         wanted = wanted + exact([arrays["bias"]])[0].reshape(-1, *(1,) * rank)
@@ -117,6 +120,7 @@ def check(
         wanted = np.maximum(wanted, 0)
     assert output.shape == wanted.shape
     np.testing.assert_allclose(output.astype(np.float64), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 10)
+    return re.findall(r'"tw\.([a-z0-9]+(?:_flag[a-z0-9.]+)?)', result.func.script())
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -134,8 +138,25 @@ def test_types(chip: str, dtype: str, number: int) -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("number", [1, 5, 7])
-def test_bias_and_slaves(chip: str, number: int) -> None:
-    check(chip, CASES[number], "float16", bias=True, relu=True)
+@pytest.mark.parametrize("bias", ["float16", "float32"])
+def test_bias_and_slaves(chip: str, number: int, bias: str) -> None:
+    check(chip, CASES[number], "float16", bias=bias, relu=True)
+
+
+@pytest.mark.parametrize("number", [3, 9, 18])
+@pytest.mark.parametrize("relu", [False, True])
+def test_sums_begin_with_the_bias_where_there_is_a_table_for_it(number: int, relu: bool) -> None:
+    """Then the vector unit has nothing to do: the fixpipe rounds and activates, a store turns what it takes."""
+    found = check("tw2", CASES[number], "float16", bias="float32", relu=relu)
+    assert {"ldbt", "madbias", "fix", "st"} <= {*found}
+    assert not any(name.startswith("v") for name in found)
+    # What waits for the bias does not hold up the loads of operands: their rings are opened before.
+    opened = [at for at, name in enumerate(found) if name == "set_flag.mte1.mte2"]
+    assert not opened or opened[0] < found.index("ldbt")
+
+
+def test_integers_too() -> None:
+    check("tw2", CASES[7], "int8", bias="int32")
 
 
 KINDS = ("map", "weights", "rows", "several products", "one step", "in pieces")
@@ -161,7 +182,7 @@ def test_kinds_of_tiles(chip: str, kind: str) -> None:
 
     kernel = (1, 1) if kind == "one step" else (3, 3)
     case = {"x": (2, 20, 31, 15), "w": (136, 20, *kernel), "pads": (1, 1, 1, 1)}
-    check(chip, case, "float16", bias=True, relu=True, cut=cut)
+    check(chip, case, "float16", bias="float32", relu=True, cut=cut)
 
 
 @pytest.mark.parametrize(("height", "rows"), [(3, 2), (7, 4)])
@@ -197,4 +218,4 @@ def test_images_beside_one_another(chip: str, case: dict[str, Any], last: bool) 
         tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
         return space.apply(tiles[-1 if last else 0])
 
-    check(chip, case, "float16", bias=True, relu=True, cut=cut)
+    check(chip, case, "float16", bias="float32", relu=True, cut=cut)

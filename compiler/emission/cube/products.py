@@ -8,7 +8,7 @@ from typing import Any
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import is_zero, place_in_l0c, product_of, rows_and_columns
+from compiler.emission.cube.places import even_step, is_zero, place_in_l0c, product_of, rows_and_columns
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import CUBE_TYPES
@@ -79,8 +79,9 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 @recogniser
 def start(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``c[m, n] = constant``."""
-    if nest.target.memory != "l0c" or nest.value.op != "const":
+    """``c[m, n] = constant``, or ``c[m, n] = bias[n]``."""
+    bias: Access | None = nest.value.value if nest.value.op == "load" else None
+    if nest.target.memory != "l0c" or (nest.value.op != "const" and (bias is None or bias.memory != "bt")):
         return
     rows, columns = rows_and_columns(nest, nest.target)
     place = place_in_l0c(nest, nest.target)
@@ -88,15 +89,21 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection("mfill", "the result does not begin where its buffer does")
         return
     m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
-    value = float(nest.value.value)
+    sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
+    name, target = "mfill" if bias is None else "mbias", address_at(nest.target.buffer, place[0])
+    if bias is None:
+        slots, values = [target, m, n, float(nest.value.value)], (0, *sizes, 0)
+    elif is_zero(bias.base) and even_step(bias, columns) in (0, 1) and even_step(bias, rows) == 0:
+        slots, values = [target, address_at(bias.buffer, 0), m, n], (0, 0, *sizes)
+    else:
+        yield Rejection(name, "the bias is not one element for each column")
+        return
 
     def build() -> Any:
-        slots = [address_at(nest.target.buffer, place[0]), m, n, value]
-        return guarded(nest.loops, instruction("mfill", (nest.target.dtype,), slots))
+        return guarded(nest.loops, instruction(name, (nest.target.dtype,), slots))
 
-    sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
-    price = instruction_cycles("mfill", (nest.target.dtype,), (0, *sizes, 0), chip)
+    price = instruction_cycles(name, (nest.target.dtype,), values, chip)
     if isinstance(price, str):
-        yield Rejection("mfill", price)
+        yield Rejection(name, price)
     else:
-        yield Candidate(f"mfill.{nest.target.dtype}", price, 1, build, kind="cube")
+        yield Candidate(f"{name}.{nest.target.dtype}", price, 1, build, kind="cube")

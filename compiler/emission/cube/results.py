@@ -83,7 +83,7 @@ def _taken(value: Term) -> tuple[Access, str, float | None] | None:
     if value.op == "max":
         for this, other in (value.args, value.args[::-1]):
             if this.op == "const" and this.value == 0:
-                value, activation = other, "relu"
+                value, activation = _uncast(other), "relu"
                 break
     elif value.op == "mul":
         for this, other in (value.args, value.args[::-1]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tvm.script import tirx as T
@@ -106,3 +107,41 @@ def test_a_guard_that_the_fill_has_not() -> None:
 
 def test_a_product_that_is_smaller_than_its_sum() -> None:
     keeps(StartSums(), products(16, 3, guarded_fill=True))
+
+
+def biased(between: str) -> Any:
+    """A sum that begins with a bias; ``between`` is what comes to BT in front of its products."""
+
+    @T.prim_func(private=True)
+    def kernel(x: T.Buffer((8,), "float32")) -> None:
+        c = T.alloc_buffer((32, 32), scope="local.l0c")
+        a = T.alloc_buffer((32, 16), "float16", scope="local.l0a")
+        b = T.alloc_buffer((16, 32), "float16", scope="local.l0b")
+        bias = T.alloc_buffer((32,), scope="local.bt")
+        other = T.alloc_buffer((32,), scope="local.bt")
+        T.call_extern("void", "tw.mbias.fp32", T.address_of(c[0, 0]), T.address_of(bias[0]), 32, 32)
+        for _ in range(4):
+            T.call_extern("void", "tw.ldbt.fp32", T.address_of((bias if between == "bias" else other)[0]), x.data, 32)
+            T.call_extern(
+                "void",
+                "tw.madacc.fp16",
+                T.address_of(c[0, 0]),
+                T.address_of(a[0, 0]),
+                T.address_of(b[0, 0]),
+                32,
+                32,
+                16,
+            )
+
+    return kernel
+
+
+def test_the_first_product_takes_the_bias_along() -> None:
+    text = " ".join(StartSums().run(biased("other"), None).script().split())
+    assert re.search(r'"tw.madbias.fp16", T.address_of\(c.*a\[.*b\[.*, T.address_of\(bt?.*, 32, 32, 16', text)
+    assert "mbias" not in text
+    assert "== 0:" in text
+
+
+def test_a_bias_that_something_touches_before_the_product() -> None:
+    keeps(StartSums(), biased("bias"))

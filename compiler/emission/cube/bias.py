@@ -1,0 +1,57 @@
+"""What sums begin with on its way to BT: one element for each column, dense in DDR, L1 and BT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm import tirx
+
+from compiler.emission.calls import address, address_at, guarded, instruction, number
+from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
+from compiler.emission.costs import instruction_cycles
+from compiler.emission.cube.places import bound, constant, extent, is_zero, mark_of, start_of
+from compiler.emission.nest import Access, Nest
+from compiler.isa.declarations import BLOCK_BYTES
+from compiler.isa.dtypes import DTYPES
+from compiler.target import Chip
+
+BIAS = "bias"
+WAYS = {("ddr", "l1"): "ld", ("l1", "bt"): "ldbt"}
+
+
+@recogniser
+def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l1[n] = far[first + n]`` and ``bt[n] = l1[first + n]``."""
+    if mark_of(nest) != BIAS or nest.value.op != "load":
+        return
+    target, source, loop = nest.target, nest.value.value, nest.loops[0] if nest.loops else None
+    name = WAYS.get((source.memory, target.memory))
+    if name is None or not _is_row(target, nest) or not _is_row(source, nest) or not is_zero(target.base):
+        yield Rejection("ldbt", "the bias is no row")
+        return
+    offset = source.surroundings.simplify(source.base * DTYPES[source.dtype].itemsize)
+    in_blocks = source.surroundings.analyzer.can_prove(tirx.floormod(number(offset), BLOCK_BYTES) == 0)
+    if source.memory == "l1" and not in_blocks:
+        yield Rejection(name, "the bias does not begin with a block of L1")
+        return
+    mods = ("ddr", "l1", target.dtype, "1d") if name == "ld" else (target.dtype,)
+    price = instruction_cycles(name, mods, (0, 1, 0, 1, bound(loop)) if name == "ld" else (0, 0, bound(loop)), chip)
+    if isinstance(price, str):
+        yield Rejection(name, price)
+        return
+
+    def build() -> Any:
+        to = address_at(target.buffer, 0)
+        if name == "ld":
+            slots = [to, 1, address(source.buffer, start_of(source)), 1, extent(loop)]
+        else:
+            known = constant(offset)
+            slots = [to, address_at(source.buffer, offset if known is None else known), extent(loop)]
+        return guarded(nest.loops, instruction(name, mods, slots))
+
+    yield Candidate(".".join((name, *mods)), price, 1, build, kind="copy")
+
+
+def _is_row(access: Access, nest: Nest) -> bool:
+    return len(nest.loops) <= 1 and access.is_affine and all(access.coefficient(loop) == 1 for loop in nest.loops)

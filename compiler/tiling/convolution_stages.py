@@ -1,0 +1,158 @@
+"""The stages behind a convolution's product: as few as can be, and channels side by side for as long as they are near.
+
+Sums leave the cube with the channels of a position side by side, results stand in DDR channel by channel. A store takes
+elements from wherever they lie in UB, so none has to be moved there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir, s_tir, tirx
+from tvm.s_tir import ScheduleError
+from tvm.sym import detect_linear_equation
+from tvm_ffi import structural_map
+
+from compiler.emission.cube.bias import BIAS as MARK
+from compiler.target import Chip
+from compiler.tiling import cube
+from compiler.tiling.blocks import block_facts
+from compiler.tir.rewriter import substitute
+
+CHANNELS = 1  # which axis of a result these are
+BT = "local.bt"
+BIAS = 2  # which of the reads of a product
+
+
+def merged(func: Any) -> Any:
+    """The function with what follows its product in fewer stages.
+
+    The stage that takes the sums out writes them to where the stages behind it move them, cut off below zero where
+    that is all that one of these does. Other stages read what another one moves where it was.
+    """
+    sch = cube.new_schedule(func)
+    master = cube.masters(sch)[0].block
+    stages = cube.followers(sch, master)
+    while len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]):
+        try:
+            sch.reverse_compute_inline(stages[1])
+        except ScheduleError:
+            break
+        stages = cube.followers(sch, master)
+    for stage in stages[1:]:
+        facts = block_facts(sch.get(stage))
+        if facts.copies and not facts.guarded and _has_one_reader(sch, stage):
+            sch.compute_inline(stage)
+    return structural_map(sch.mod["main"], (tirx.Max, _cast_late))
+
+
+def _has_one_reader(sch: Any, stage: Any) -> bool:
+    return len(sch.get_consumers(stage)) == 1
+
+
+def _is_merged(sch: Any, stage: Any) -> bool:
+    """Whether a stage only moves elements, or cuts them off below zero."""
+    facts = block_facts(sch.get(stage))
+    if facts.copies and not facts.guarded:
+        return True
+    value = sch.get(stage).body.value
+    return isinstance(value, tirx.Max) and isinstance(value.a, ir.TensorLoad) and _is_zero(value.b)
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.FloatImm | tirx.IntImm) and float(value.value) == 0
+
+
+def _cast_late(value: Any) -> Any:
+    """``max(cast(x), 0)`` -> ``cast(max(x, 0))``: rounding keeps signs, and the fixpipe and the vector unit do both."""
+    if not isinstance(value.a, tirx.Cast) or not _is_zero(value.b):
+        return value
+    inside, wide, narrow = value.a.value, str(value.a.value.ty), str(value.a.ty)
+    if not wide.startswith("float") or "float" not in narrow:
+        return value
+    return tirx.Cast(narrow, tirx.Max(inside, tirx.const(0, wide)))
+
+
+def channels_last(sch: Any, result: Any) -> None:
+    """Let all buffers of UB that are of the form of a result hold the channels of a position side by side."""
+    shape = [int(extent) for extent in result.shape]
+    if len(shape) <= CHANNELS + 1:
+        return
+    last = lambda *axes: [*axes[:CHANNELS], *axes[CHANNELS + 1 :], axes[CHANNELS]]  # noqa: E731
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        written = sch.get(block).writes[0].source
+        if written.scope() == cube.UB and [int(extent) for extent in written.shape] == shape:
+            sch.transform_layout(block, ("write", 0), tirx.IndexMap.from_func(last, ndim=len(shape)))
+
+
+# ---- what sums begin with ----------------------------------------------------------------------------------------
+
+
+def started_with_bias(func: Any, chip: Chip) -> Any:
+    """The function whose sums begin with the bias that its first stage adds, where the cube can begin so."""
+    sch = cube.new_schedule(func)
+    master = cube.masters(sch)[0].block
+    stages = cube.followers(sch, master)
+    if not stages or not cube.path(chip, "l1", "bt") or not cube.path(chip, "ddr", "l1"):
+        return func
+    product, stage = sch.get(master), sch.get(stages[0])
+    found: list[Any] = []
+
+    def sum_alone(total: Any) -> Any:
+        bias = _bias(total, product, stage, list(func.params))
+        if bias is None:
+            return total
+        found.append(bias)
+        return total.a
+
+    alone = structural_map(stage.body, (tirx.Add, sum_alone))
+    if len(found) != 1:
+        return func
+    own = [axis.var for axis in stage.iter_vars]
+    index = substitute(found[0].indices[0], dict(zip(own, product.body.indices, strict=True)))
+    (added,) = (region for region in stage.reads if region.source.same_as(found[0].source))
+    init = tirx.BufferStore(product.body.buffer, tirx.BufferLoad(added.source, [index]), list(product.body.indices))
+    region = tirx.BufferRegion(added.source, [ir.Range.from_min_extent(index, 1)])
+    others = [region for region in stage.reads if not region.same_as(added)]
+    func = with_block(func, product, [*product.reads, region], product.body, init)
+    return with_block(func, stage, others, alone, None)
+
+
+def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:
+    """The load of the bias from a parameter, one element for each column of the product."""
+    loads = (total.a, total.b)
+    if not all(isinstance(load, ir.TensorLoad) for load in loads) or not total.a.source.same_as(product.body.buffer):
+        return None
+    added, axes = total.b, [axis.var for axis in stage.iter_vars]
+    if not any(added.source.same_as(one) for one in parameters) or len(added.indices) != 1:
+        return None
+    in_order = all(i.same_as(v) for i, v in zip(total.a.indices, axes, strict=True))
+    linear = detect_linear_equation(added.indices[0], axes)
+    per_column = len(linear) == len(axes) + 1 and isinstance(linear[-2], tirx.IntImm) and int(linear[-2]) == 1
+    return added if in_order and per_column and str(added.ty) == str(total.a.ty) else None
+
+
+def bring_bias(sch: Any, master: Any, at_far: Any, at_near: Any) -> None:
+    """What sums begin with comes to L1 in every turn of a loop, and beside the cube in those of one in it."""
+    far = sch.cache_read(master, BIAS, cube.L1)
+    near = sch.cache_read(master, BIAS, BT)
+    for copy, loop in ((near, at_near), (far, at_far)):
+        sch.compute_at(copy, loop, preserve_unit_loops=True)
+        cube.mark(sch, copy, loop, MARK)
+
+
+def with_block(func: Any, block: Any, reads: Sequence[Any], body: Any, init: Any) -> Any:
+    """The function with other contents of a block."""
+    changed = s_tir.SBlock(
+        block.iter_vars,
+        list(reads),
+        block.writes,
+        block.name_hint,
+        body,
+        init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+    return structural_map(func, (s_tir.SBlock, lambda one: changed if one.name_hint == block.name_hint else one))
