@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
 from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
+from compiler.buffers import Buffers
 from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, link
 from compiler.codegen.residence import GraphBuffer, PlacedKernel
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
-from compiler.isa.dtypes import DTYPES
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
 from compiler.kernels import Kernel, NoRoadLeft, Road
@@ -25,8 +24,6 @@ from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegm
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse
 from compiler.tir.scopes import ISA_DTYPE
-
-VIEW = "view"
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,9 @@ def compile_model(
     options, observer = options or Options(), observer or pipeline.Observer()
     kernels = plan(source, chip, options, observer)
     steps, roads = kernels.compile_all()
+    if any(step.host for step in steps) and kernels.buffers.parts.within:
+        kernels = kernels.apart_from_each_other()
+        steps, roads = kernels.compile_all()
     model = _linked(steps, kernels.buffers, kernels.imported, chip, options, observer)
     return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads))
 
@@ -84,97 +84,6 @@ def plan(
     imported = import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
     module = pipeline.run(pipeline.graph_passes(), imported.module, chip, observer)
     return ModelKernels(imported, module, chip, options, observer)
-
-
-# ---- buffers -----------------------------------------------------------------------------------------------------
-
-
-class _Buffers:
-    """Every tensor of the graph as a named buffer; views share the buffer of what they look at."""
-
-    def __init__(self, module: Any, imported: Imported) -> None:
-        self.body = graph.read(module["main"])
-        self.names: dict[Any, str] = {}
-        self.declared: dict[str, GraphBuffer] = {}
-        self.copied_views: set[Any] = set()
-        inputs, constants = self.body.params[: len(imported.inputs)], self.body.params[len(imported.inputs) :]
-        for index, param in enumerate(inputs):
-            self._declare(param, f"in{index}", "input")
-        for index, param in enumerate(constants):
-            self._declare(param, f"w{index}", "constant")
-        self.counts: dict[int, str] = {}  # by output: the buffer that says how many of its rows count
-        self.outputs: list[str] = []  # one value may be several outputs: they share its buffer
-        for index, result in enumerate(self.body.results):
-            written = self._written(module, result)
-            if written not in self.names:
-                self._declare(written, f"out{index}", "output", like=result)
-                self._declare_count(module, index, result)
-            self.outputs.append(self.names[written])
-        count = 0
-        for call in self.body.calls:
-            source = self.viewed(module, call)
-            if source is not None and call.var not in self.names:
-                self.names[call.var] = self.names[source]
-                continue
-            for variable, kind in self._results(call):
-                if variable not in self.names:
-                    self._declare(variable, f"t{count}", "intermediate", like_type=kind)
-                    count += 1
-            if source is not None:
-                self.copied_views.add(call.var)
-
-    def _written(self, module: Any, result: Any) -> Any:
-        """What a kernel writes that is seen as ``result``: the first of its chain of views, if that is a kernel's."""
-        value = result
-        while (call := self.body.producer.get(value)) is not None:
-            source = self.viewed(module, call)
-            if source is None or source in self.names or source not in self.body.producer:
-                return value
-            value = source
-        return value
-
-    def _declare_count(self, module: Any, index: int, result: Any) -> None:
-        """Operators whose number of results depends on data give the most there can be, and a count beside it."""
-        call = self.body.producer.get(result)
-        if call is None or len(call.types) == 1:
-            return
-        callee = module[call.callee]
-        if graph.attribute(callee, "tw.group") is not None:
-            callee = module[graph.read(callee).calls[-1].callee]
-        position = graph.attribute(callee, "tw.valid_count")
-        if position is not None:
-            variable, kind = self._results(call)[int(position)]
-            self._declare(variable, f"count{index}", "output", like_type=kind)
-            self.counts[index] = f"count{index}"
-
-    def viewed(self, module: Any, call: graph.Call) -> Any | None:
-        if graph.attribute(module[call.callee], "tw.schedule") == VIEW and len(call.arguments) == 1:
-            return call.arguments[0]
-        return None
-
-    def _results(self, call: graph.Call) -> list[tuple[Any, Any]]:
-        if len(call.types) == 1:
-            return [(call.var, call.types[0])]
-        fields = {index: var for var, (source, index) in self.body.fields.items() if source.same_as(call.var)}
-        return [(fields.get(index, (call.var, index)), kind) for index, kind in enumerate(call.types)]
-
-    def _declare(self, value: Any, name: str, role: str, like: Any = None, like_type: Any = None) -> None:
-        kind = like_type if like_type is not None else (like if like is not None else value).ty
-        shape, dtype = tuple(int(n) for n in kind.shape), ISA_DTYPE[str(kind.dtype)]
-        self.names[value] = name
-        self.declared[name] = GraphBuffer(name, dtype, shape, prod(shape) * DTYPES[dtype].itemsize, role)
-
-    def arguments(self, call: graph.Call) -> tuple[str, ...]:
-        """The buffers of a call's PrimFunc: what it reads, then what it writes."""
-        return (
-            *(self.names[argument] for argument in call.arguments),
-            *(self.names[variable] for variable, _ in self._results(call)),
-        )
-
-    def temporary(self, kind: Any) -> str:
-        name = f"u{len(self.declared)}"
-        self._declare(name, name, "intermediate", like_type=kind)
-        return name
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------
@@ -194,13 +103,26 @@ class ModelKernels:
     """Compiles the calls of main; kernels that are alike are compiled once."""
 
     def __init__(
-        self, imported: Imported, module: Any, chip: Chip, options: Options, observer: pipeline.Observer
+        self,
+        imported: Imported,
+        module: Any,
+        chip: Chip,
+        options: Options,
+        observer: pipeline.Observer,
+        *,
+        parts: bool = True,
     ) -> None:
         self.imported, self.module, self.chip = imported, module, chip
         self.options, self.observer = options, observer
-        self.buffers = _Buffers(module, imported)
+        self.buffers = Buffers(module, imported, parts=parts)
         self.roads: list[Road] = []
         self._compiled: dict[tuple[str, Any], Result] = {}
+
+    def apart_from_each_other(self) -> ModelKernels:
+        """The same with a buffer for every tensor, which kernels on the host need."""
+        other = ModelKernels(self.imported, self.module, self.chip, self.options, self.observer, parts=False)
+        other._compiled = self._compiled
+        return other
 
     def compile_all(self) -> tuple[list[Step], list[Road]]:
         """All groups first; those for which no road is left are taken apart, operator by operator."""
@@ -212,7 +134,7 @@ class ModelKernels:
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
-        return [self._use(call) for call in self.buffers.body.calls if not self._is_alias(call)]
+        return [self._use(call) for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
@@ -234,10 +156,6 @@ class ModelKernels:
     def nodes(self, use: Use) -> tuple[str, ...]:
         """The ONNX nodes that a use computes."""
         return self._nodes(use.members)
-
-    def _is_alias(self, call: graph.Call) -> bool:
-        source = self.buffers.viewed(self.module, call)
-        return source is not None and self.buffers.names[source] == self.buffers.names[call.var]
 
     def _use(self, call: graph.Call) -> Use:
         callee, arguments = self.module[call.callee], self.buffers.arguments(call)
@@ -322,7 +240,7 @@ def structural_key(func: Any) -> StructuralKey:
 
 def _linked(
     steps: Sequence[Step],
-    buffers: _Buffers,
+    buffers: Buffers,
     imported: Imported,
     chip: Chip,
     options: Options,
@@ -362,7 +280,7 @@ def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
 
 
 def _program(
-    run: list[Step], rest: list[Step], buffers: _Buffers, chip: Chip, observer: pipeline.Observer
+    run: list[Step], rest: list[Step], buffers: Buffers, chip: Chip, observer: pipeline.Observer
 ) -> ProgramSegment:
     used = dict.fromkeys(name for step in run for name in step.arguments)
     elsewhere = {name for step in rest for name in step.arguments}
@@ -372,8 +290,8 @@ def _program(
         for name in step.arguments:
             first_touch.setdefault(name, name in _written_by(step))
     declared = []
-    for name in used:
-        buffer = buffers.declared[name]
+    for buffer in buffers.placed(used):
+        name = buffer.name
         if buffer.role == "intermediate" and name in elsewhere:
             role = "output" if first_touch[name] else "input"
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, role)
@@ -410,6 +328,6 @@ def _ports(ports: Sequence[ModelPort], names: Sequence[str], counts: Mapping[int
     )
 
 
-def _constants(imported: Imported, buffers: _Buffers) -> dict[str, np.ndarray]:
+def _constants(imported: Imported, buffers: Buffers) -> dict[str, np.ndarray]:
     params = {str(p.name): buffers.names[p] for p in buffers.body.params[len(imported.inputs) :]}
     return {params[name]: array for name, array in imported.constants.items()}

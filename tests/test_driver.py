@@ -14,13 +14,21 @@ from compiler.runtime.model import HostSegment
 from compiler.target import load_chip
 
 
-def model(nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], **weights: np.ndarray) -> bytes:
+def model(
+    nodes: list[Any],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: list[str],
+    integers: dict[str, np.ndarray] | None = None,
+    **weights: np.ndarray,
+) -> bytes:
+    whole = [helper.make_tensor(name, TensorProto.INT64, n.shape, n.ravel()) for name, n in (integers or {}).items()]
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [helper.make_tensor(name, TensorProto.FLOAT, w.shape, w.reshape(-1).tolist()) for name, w in weights.items()],
+        [helper.make_tensor(name, TensorProto.FLOAT, w.shape, w.reshape(-1).tolist()) for name, w in weights.items()]
+        + whole,
     )
     return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
 

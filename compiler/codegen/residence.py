@@ -2,8 +2,8 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. Scratch lies where its kernel says. A place is given anew some kernels later than it could be: what writes it then
-need not wait for cores that may still read it.
+DDR. A buffer that is a part of another one lies in that. Scratch lies where its kernel says. A place is given anew some
+kernels later than it could be: what writes it then need not wait for cores that may still read it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ REST = 3  # kernels for which a place is left alone: mostly, all cores have wait
 
 @dataclass(frozen=True)
 class GraphBuffer:
-    """A tensor of the graph. A constant is an input that the artifact has the contents of."""
+    """A tensor of the graph. A constant is an input that the artifact has the contents of.
+
+    One that is a part lies in ``whole``, a buffer that is none, from byte ``offset`` on.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
     role: str  # one of ROLES
+    whole: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,20 +65,24 @@ def plan(
 ) -> dict[str, Place]:
     """A place for every buffer and all scratch."""
     alignment = max(_LEAST_ALIGNMENT, chip.transfer.ddr_line_bytes)
+    parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
     places, end = _apart(buffers, alignment)
-    lives = _lifetimes(kernels)
-    between = [buffer for buffer in buffers if buffer.role == "intermediate"]
+    lives = _lifetimes(kernels, parts)
+    between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
     kept, used = _kept(near, lives, chip.memory_bytes("llb"), alignment)
     places |= {name: Place("llb", offset) for name, offset in kept.items()}
     if llb and llb_pays(chip):
-        wanted = _movable(kernels, [*between, *far])
+        wanted = _movable(kernels, [*between, *far], parts)
         found, _ = _packed(wanted, lives, alignment, chip.memory_bytes("llb") - used)
         places |= {name: Place("llb", used + offset) for name, offset in found.items()}
     rest = [buffer for buffer in [*between, *far] if buffer.name not in places]
     found, size = _packed(rest, lives, alignment)
     places |= {name: Place("ddr", end + offset) for name, offset in found.items()}
     _check_fits("ddr", end + size, [*buffers, *far], chip)
+    for part in parts.values():
+        memory, offset = places[part.whole]
+        places[part.name] = Place(memory, offset + part.offset)
     return places
 
 
@@ -93,10 +102,12 @@ def llb_pays(chip: Chip) -> bool:
     return chip.clusters == 1 and rates.llb_bytes_per_kilocycle > rates.ddr_bytes_per_kilocycle
 
 
-def _movable(kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]) -> list[GraphBuffer]:
-    """Those that all kernels can work on in LLB."""
+def _movable(
+    kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], parts: Mapping[str, GraphBuffer]
+) -> list[GraphBuffer]:
+    """Those that all kernels can work on in LLB, with all their parts."""
     fixed = {
-        name
+        _outer(name, parts)
         for kernel in kernels
         for index, name in enumerate(kernel.bindings())
         if index not in kernel.code.touched.movable
@@ -132,12 +143,16 @@ def scratch(kernels: Sequence[PlacedKernel], memory: str) -> list[GraphBuffer]:
     return found
 
 
-def _lifetimes(kernels: Sequence[PlacedKernel]) -> dict[str, Lifetime]:
-    """From the first kernel that uses a buffer to the last one."""
+def _outer(name: str, parts: Mapping[str, GraphBuffer]) -> str:
+    return parts[name].whole if name in parts else name
+
+
+def _lifetimes(kernels: Sequence[PlacedKernel], parts: Mapping[str, GraphBuffer]) -> dict[str, Lifetime]:
+    """From the first kernel that uses a buffer, or a part of it, to the last one."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step, kernel in enumerate(kernels):
-        for name in kernel.bindings():
+        for name in (_outer(name, parts) for name in kernel.bindings()):
             first.setdefault(name, step)
             last[name] = step
     return {name: Lifetime(0, first[name], last[name]) for name in first}
@@ -232,11 +247,11 @@ _PROGRAM_ROLES = {
 
 
 def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place]) -> tuple[Buffer, ...]:
-    """The program's buffers; intermediates that share bytes are declared as the one piece that they lie in."""
+    """The program's buffers; those that share bytes are declared as the one piece that they lie in."""
     found = [
         Buffer(b.name, *places[b.name], b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role])
         for b in sorted(buffers, key=lambda b: (places[b.name], -b.size_bytes))
-        if b.size_bytes
+        if b.size_bytes and not b.whole
     ]
     merged: list[Buffer] = []
     for buffer in found:
