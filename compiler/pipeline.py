@@ -28,6 +28,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.allocate_memory import AllocateMemory
     from passes.tir.bound_marked_nests import BoundMarkedNests
     from passes.tir.cut_trips import CutTrips
+    from passes.tir.dispatch_ahead import DispatchAhead
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.hoist_invariants import HoistInvariants
@@ -80,6 +81,7 @@ def kernel_passes() -> tuple[Any, ...]:
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
         InsertSync(),  # last but one: whatever moves instructions after it would break it
         MinimiseSync(),  # what was put in for one instruction after another may be implied by all together
+        DispatchAhead(),  # last: no queue's order changes any more
     )
 
 

@@ -64,7 +64,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     if rounds > 1 and 2 * tile.l0c_bytes > chip.memory.l0c_bytes:
         serial += out.fix_cycles
     if steps * tile.products > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
-        serial += latency * chunks * rounds
+        serial += latency * rounds  # the first chunk of a round is dispatched behind the work of the last one
     return Work(
         cores=cores,
         cube_cycles=cube,
@@ -144,8 +144,14 @@ def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     run = (height * width if whole_rows else width) * size
     # Runs of whole rows go on to the end of a block of 32 bytes where the map does.
     is_ragged = run % chip.block_bytes > 0 and (not whole_rows or height == problem.map_shape[0])
-    runs = tile.images * problem.channels * extents[KD] * (1 if whole_rows else height)
-    lines = loads * runs * _lines(run, problem.map_shape[1] * size, chip.transfer.ddr_line_bytes)
+    if whole_rows and height == problem.map_shape[0]:  # channels lie one behind the other, and so do their runs
+        loaded = min(problem.channels, tile.chunk[0] * DTYPES[problem.dtype].fractal_k)
+        runs = extents[KD] * ceil_div(problem.channels, loaded)
+        lines = runs * _lines(loaded * run, loaded * run, chip.transfer.ddr_line_bytes)
+    else:
+        runs = problem.channels * extents[KD] * (1 if whole_rows else height)
+        lines = runs * _lines(run, problem.map_shape[1] * size, chip.transfer.ddr_line_bytes)
+    lines *= loads * tile.images
     written = loads * tile.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
     turns = loads * (1 if "map" in tile.held else chunks)
     parts, _ = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)

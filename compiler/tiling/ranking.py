@@ -64,7 +64,8 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     cycles = costs.learned(works, chip) if learned else costs.cycles
     found = zip(cycles.tolist(), costs.cycles.tolist(), strict=True)
     listed = [Ranked(tile, work, *each) for tile, work, each in zip(tiles, works, found, strict=True)]
-    return [listed[index] for index in np.argsort(cycles, kind="stable")]
+    # Where what was learned is below what the busiest queue takes, tiles differ by what it does not know.
+    return [listed[index] for index in np.lexsort((costs.cycles, cycles))]
 
 
 def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:

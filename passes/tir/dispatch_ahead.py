@@ -1,0 +1,159 @@
+"""Dispatches the loads of a loop's next turn before the work of this one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import tvm_ffi
+from tvm import tirx
+
+from compiler.codegen.instruction_form import Address, Call, read_call
+from compiler.isa.dtypes import Queue
+from compiler.target import Chip
+from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
+from passes.base import Pass
+
+LOADING = Queue.MTE2
+
+
+@dataclass(frozen=True)
+class DispatchAhead(Pass):
+    """Puts the loads of a turn in front of the work of the turn before, where that fills a queue.
+
+    for t in 8: {load t; work on t} -> load 0; for t in 8: {if t + 1 < 8: load t + 1; work on t}
+
+    The scalar unit dispatches in the order of the program and stands still before a queue that is full. Work of more
+    instructions than a queue holds would keep the next loads from theirs until nearly all of it is done, however many
+    slots wait for them. No queue's own order changes, and flags order the queues as they did.
+
+    1. The loop counts at least two known turns from zero. Statements of its body are of the loading queue alone, or
+       not of it, and none makes the scalar unit wait. What the loads say to it is no data.
+    2. Loads wait for no other queue but for slots of rings, whose flags the turn before the last has set, or one before
+       that. Where they wait for other cores, only loads of these are what they wait for.
+    3. Loads that a queue does not hold are put off by their own queue: then they may be as many as it holds for each
+       slot that is filled ahead.
+    """
+
+    name: ClassVar[str] = "dispatch-ahead"
+    requires: ClassVar[frozenset[str]] = frozenset({"synchronised"})
+
+    def run(self, subject: Any, chip: Chip) -> Any:
+        return _Rotation(chip.queues.depth).function(subject)
+
+
+class _Rotation(Rewriter):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self._depth = depth
+
+    def loop(self, loop: tirx.For) -> Any | None:
+        body = self.statement(loop.body)
+        if body is None:
+            return None
+        loop = loop if body.same_as(loop.body) else loop_with(loop, body)
+        turns = loop.extent if isinstance(loop.extent, tirx.IntImm) and loop.step is None else 0
+        if not isinstance(loop.min, tirx.IntImm) or int(loop.min) or int(turns) < 2:
+            return loop
+        return self._rotated(loop) or loop
+
+    def _rotated(self, loop: tirx.For) -> Any | None:
+        parts = statements(loop.body)
+        bindings = [part for part in parts if isinstance(part, tirx.Bind)]
+        ahead = [part for part in parts if _queues(part) == {LOADING}]
+        work = [part for part in parts if _queues(part) != {LOADING}]
+        used = [binding for binding in bindings if any(uses(part, [binding.var]) for part in ahead)]
+        local = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
+        if (
+            not _pays_off(work, self._depth)
+            or any({LOADING, Queue.S} & _queues(part) or contains(part, tirx.BufferStore) for part in work)
+            or any(_reads_data(part) or uses(part, local) for part in ahead)
+            or any(loads(binding.value) for binding in used)
+        ):
+            return None
+        slots = _slots_ahead(ahead, work, used)
+        if not slots or max(_entries(ahead).values()) > self._depth * slots:
+            return None
+
+        def at(turn: Any) -> Any:
+            return fresh(substitute(sequence([*used, *ahead]), {loop.loop_var: turn}))
+
+        following = loop.loop_var + 1
+        body = sequence([tirx.IfThenElse(following < loop.extent, at(following), None), *work])
+        return sequence([at(tirx.IntImm("int32", 0)), loop_with(loop, body)])
+
+
+def _pays_off(work: list[Any], depth: int) -> bool:
+    return max(_entries(work).values(), default=0) > depth
+
+
+def _slots_ahead(ahead: list[Any], work: list[Any], bindings: list[Any]) -> int:
+    """How many slots of the rings that the loads fill are filled ahead at least; none against condition 2."""
+    slots = {binding.var: _slots(binding.value) for binding in bindings}
+    found = []
+    for call in (call for part in ahead for call in _calls(part)):
+        if call.row.mnemonic == "wait_flag":
+            ring = [count for slot, count in slots.items() if uses(call.operands[0], [slot])]
+            found.append(min(ring, default=1))
+        elif call.row.mnemonic == "cross_wait" and any(_is_cross_set(part) for part in work):
+            return 0
+    return min(found, default=0) - 1 if found else 0
+
+
+def _slots(slot: Any) -> int:
+    """Of the ring whose slot a value is; one where it is none."""
+    return int(slot.b) if isinstance(slot, tirx.FloorMod) and isinstance(slot.b, tirx.IntImm) else 1
+
+
+def _is_cross_set(stmt: Any) -> bool:
+    return any(call.row.mnemonic == "cross_set" for call in _calls(stmt))
+
+
+def _calls(stmt: Any) -> Iterator[Call]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, (tirx.Evaluate, found.append))
+    return (call for call in map(read_call, found) if call is not None)
+
+
+def _queues(stmt: Any) -> set[Queue]:
+    return {call.queue for call in _calls(stmt)}
+
+
+def _reads_data(stmt: Any) -> bool:
+    """Whether the scalar unit has to read memory for it."""
+    for call in _calls(stmt):
+        for operand in call.operands:
+            parts = (*operand.indices, operand.byte_offset) if isinstance(operand, Address) else (operand,)
+            if any(loads(part) for part in parts if part is not None):
+                return True
+    return contains(stmt, tirx.For, lambda loop: loads(loop.extent)) or contains(
+        stmt, tirx.IfThenElse, lambda branch: loads(branch.condition)
+    )
+
+
+def _entries(parts: list[Any]) -> Counter[Queue]:
+    """What each queue is given at most, one turn of a loop being one where the extent is unknown."""
+    total: Counter[Queue] = Counter()
+
+    def count(stmt: Any, times: int) -> None:
+        match stmt:
+            case tirx.SeqStmt():
+                for part in stmt.seq:
+                    count(part, times)
+            case tirx.For():
+                count(stmt.body, times * (int(stmt.extent) if isinstance(stmt.extent, tirx.IntImm) else 1))
+            case tirx.IfThenElse():
+                count(stmt.then_case, times)
+                if stmt.else_case is not None:
+                    count(stmt.else_case, times)
+            case tirx.AttrStmt():
+                count(stmt.body, times)
+            case tirx.Evaluate():
+                for call in _calls(stmt):
+                    total[call.queue] += times
+
+    for part in parts:
+        count(part, 1)
+    return total
