@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse
+from compiler.tiling.split_k import SWITCH as SPLIT_K
+from compiler.tiling.split_k import Halves, split
 from compiler.tir.scopes import ISA_DTYPE
 
 
@@ -117,6 +119,7 @@ class ModelKernels:
         self.buffers = Buffers(module, imported, parts=parts)
         self.roads: list[Road] = []
         self._compiled: dict[tuple[str, Any], Result] = {}
+        self._halves: dict[tuple[str, Any], Halves | None] = {}
 
     def apart_from_each_other(self) -> ModelKernels:
         """The same with a buffer for every tensor, which kernels on the host need."""
@@ -134,7 +137,8 @@ class ModelKernels:
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
-        return [self._use(call) for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
+        calls = [call for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
+        return [part for call in calls for part in self._split(self._use(call))]
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
@@ -165,6 +169,27 @@ class ModelKernels:
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
         job = self._job(fuse(self.module, callee), str(schedule), arguments, members)
         return Use(job, arguments, members, callee if len(members) > 1 else None)
+
+    def _split(self, use: Use) -> list[Use]:
+        """A product in two kernels, where that is faster: parts of its sums, and their sum."""
+        key = self.key(use)
+        if key not in self._halves:
+            without = SPLIT_K in self.observer.without
+            self._halves[key] = None if without else split(use.job.func, use.job.schedule, self.chip)
+        halves = self._halves[key]
+        if halves is None:
+            return [use]
+        between = self.buffers.temporary(halves.between)
+        read = [use.arguments[index] for index in halves.of_parts]
+        others = [use.arguments[index] for index in halves.of_total]
+        written = written_parameters(halves.total)
+        total = (*others[:-written], between, *others[-written:])
+        parts = self._job(halves.parts, "matmul", (*read, between), use.members)
+        sums = self._job(halves.total, "reduction", total, use.members)
+        return [
+            Use(replace(parts, name=f"{parts.name}, parts"), (*read, between), use.members),
+            Use(replace(sums, name=f"{sums.name}, their sum"), total, use.members),
+        ]
 
     def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
         return Use(self._job(callee, schedule, arguments, (member,)), arguments, (member,))

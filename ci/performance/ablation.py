@@ -20,6 +20,7 @@ SWITCHES: Mapping[str, str] = {
     "overlap": "cross-kernel overlap",
     "llb-placement": "what lives between kernels in LLB",
     "learned-ranking": "learned ranking",
+    "split-k": "long sums in parts",
 }
 ALL = ""
 

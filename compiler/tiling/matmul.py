@@ -8,14 +8,12 @@ while the rows do). The result leaves in groups of columns, so that UB need not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut, Master
-from compiler.tiling.matmul_problem import Problem, Tile, describe
+from compiler.tiling.matmul_problem import Problem, Tile, describe, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of
 from compiler.tiling.search import Work
@@ -65,31 +63,6 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     if tile is None:
         raise NoFeasibleTile(name_of(func), f"{attempt} tiles of a matrix product")
     return found.apply(tile)
-
-
-# ---- the problem -------------------------------------------------------------------------------------------------
-
-
-def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
-    block = sch.get(master.block)
-    a, b = cube.operands_of(block)
-    extents = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
-    along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
-    batch = master.batch_axes()
-    ends = cube.followers(sch, master.block)
-    return Problem(
-        batch=tuple(master.extents[axis] for axis in batch),
-        batch_of=tuple(master.roles[axis].removeprefix("batch").removeprefix(" of ") for axis in batch),
-        m=prod(extents[v] for v in along["m"]),
-        n=prod(extents[v] for v in along["n"]),
-        k=prod(extents[v] for v in along["k"]),
-        dtype=cube.isa_dtype(a.source),
-        slave_bytes=cube.slave_bytes(sch, master.block, chip),
-        transposed_a=cube.last_variable(a) in along["m"],
-        transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
-        result_bytes=DTYPES[cube.isa_dtype(sch.get(ends[-1] if ends else master.block).writes[0].source)].itemsize,
-        has_columns=bool(along["n"]),
-    )
 
 
 # ---- the schedule ------------------------------------------------------------------------------------------------

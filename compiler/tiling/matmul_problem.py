@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.target import Chip
+from compiler.tiling import cube
+from compiler.tiling.cube import Master
 from compiler.tiling.grids import Grid
 
 
@@ -38,6 +42,28 @@ class Problem:
     def ub_bytes(self) -> int:
         """Of UB per element of what goes through it."""
         return self.slave_bytes or self.result_bytes
+
+
+def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
+    block = sch.get(master.block)
+    a, b = cube.operands_of(block)
+    extents = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
+    along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
+    batch = master.batch_axes()
+    ends = cube.followers(sch, master.block)
+    return Problem(
+        batch=tuple(master.extents[axis] for axis in batch),
+        batch_of=tuple(master.roles[axis].removeprefix("batch").removeprefix(" of ") for axis in batch),
+        m=prod(extents[v] for v in along["m"]),
+        n=prod(extents[v] for v in along["n"]),
+        k=prod(extents[v] for v in along["k"]),
+        dtype=cube.isa_dtype(a.source),
+        slave_bytes=cube.slave_bytes(sch, master.block, chip),
+        transposed_a=cube.last_variable(a) in along["m"],
+        transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
+        result_bytes=DTYPES[cube.isa_dtype(sch.get(ends[-1] if ends else master.block).writes[0].source)].itemsize,
+        has_columns=bool(along["n"]),
+    )
 
 
 @dataclass(frozen=True)

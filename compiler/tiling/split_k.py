@@ -1,0 +1,173 @@
+"""Products whose k is long and whose result is small, as two kernels: parts of k, each a product, and their sum.
+
+    c[m, n] = sum(a[m, k] * b[k, n])
+    -> parts[p, m, n] = sum(a[m, p * K + k] * b[p * K + k, n])        c[m, n] = sum(parts[p, m, n]), and what follows
+
+A core then reads its part of both operands, instead of all of k for a small piece of the result: what cores read
+several times together is less, and all of them have work. The parts lie between the kernels like any other tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isqrt, prod
+from typing import Any
+
+from tvm import ir, s_tir, te, tirx
+from tvm_ffi import structural_map, structural_walk
+
+from compiler.codegen.residence import llb_pays
+from compiler.target import Chip
+from compiler.tiling import cube
+from compiler.tiling.matmul_problem import Problem, problem_of
+from compiler.tiling.matmul_tiles import candidates
+from compiler.tiling.matmul_work import ddr_bytes_per_cycle, work_of
+from compiler.tiling.ranking import predicted_cycles
+
+SWITCH = "split-k"  # what ablations call it
+LONG = 4  # times the side of a square of as many results, that k is at least
+SHORTEST = 128  # k of a part
+GAIN = 0.95  # of the cycles of one kernel, that two take at most
+WORSE = 1.1  # of the cycles of the best count: what ends the search for one
+SUM_BYTES = 4  # of an element of a part
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The two kernels, the buffer between them, and which parameters of the one kernel each of them has."""
+
+    parts: Any
+    total: Any
+    between: Any
+    of_parts: tuple[int, ...]  # what it reads; the buffer between comes last
+    of_total: tuple[int, ...]  # what it reads and writes; the buffer between stands in front of what it writes
+
+
+def split(func: Any, schedule: str, chip: Chip) -> Halves | None:
+    """The kernel of a product in two, where these take clearly less time.
+
+    1. The kernel is one product of matrices, and stages behind it.
+    2. All parts are as long, in whole blocks of the cube.
+    """
+    if schedule != "matmul":
+        return None
+    sch = cube.new_schedule(func)
+    masters = cube.masters(sch)
+    if len(masters) != 1 or len(masters[0].axes("k")) != 1:
+        return None
+    problem = problem_of(sch, masters[0], chip)
+    if prod(problem.batch) > 1:  # (1)
+        return None
+    if problem.k < LONG * isqrt(problem.m * problem.n) or not chip.multiplies(problem.dtype):
+        return None
+    count = _best_count(problem, chip)
+    return None if count is None else _halves(func, sch, masters[0], count)
+
+
+# ---- the choice --------------------------------------------------------------------------------------------------
+
+
+def _best_count(problem: Problem, chip: Chip) -> int | None:
+    """Of parts; None where one kernel is as good. More parts are no better once they are clearly worse."""
+    limit, least = GAIN * _product_cycles(problem, chip), _least_cycles(problem, chip)
+    best, found = limit, None
+    for count in range(2, chip.cores + 1):
+        if problem.k % (count * problem.k0) or problem.k < count * SHORTEST:  # (2)
+            continue
+        if least + _sum_cycles(problem, count, chip) >= limit:
+            break
+        cycles = _cycles_in_parts(problem, count, chip)
+        if cycles < best:
+            best, found = cycles, count
+        elif found and cycles > best * WORSE:
+            break
+    return found
+
+
+def _least_cycles(problem: Problem, chip: Chip) -> float:
+    """Of any product: both operands come from DDR once."""
+    return (problem.m + problem.n) * problem.k * problem.itemsize / ddr_bytes_per_cycle(chip)
+
+
+def _cycles_in_parts(problem: Problem, count: int, chip: Chip) -> float:
+    part = replace(
+        problem, batch=(count,), batch_of=("",), k=problem.k // count, result_bytes=SUM_BYTES,
+        slave_bytes=0 if cube.path(chip, "l0c", "ddr") else SUM_BYTES,
+    )  # fmt: skip
+    return _product_cycles(part, chip) + _sum_cycles(problem, count, chip)
+
+
+def _product_cycles(problem: Problem, chip: Chip) -> float:
+    works = [work_of(tile, problem, chip) for tile in candidates(problem, chip)]
+    return float(predicted_cycles(works, chip).min()) if works else float("inf")
+
+
+def _sum_cycles(problem: Problem, count: int, chip: Chip) -> float:
+    """Of the second kernel: it waits for all cores of the first, reads the parts once, and stores their sum."""
+    memory, rates = "llb" if llb_pays(chip) else "ddr", chip.bandwidth.llb_bytes_per_kilocycle / 1000
+    rate = min(chip.cores * chip.path[f"{memory}_ub"].bytes_per_cycle, rates)
+    if memory == "ddr":
+        rate = ddr_bytes_per_cycle(chip)
+    ends = chip.path[f"{memory}_ub"].latency_cycles + chip.path["ub_ddr"].latency_cycles
+    return chip.sync.cross_flag_cycles + ends + count * problem.m * problem.n * SUM_BYTES / rate
+
+
+# ---- the two kernels ---------------------------------------------------------------------------------------------
+
+
+def _halves(func: Any, sch: Any, master: Any, count: int) -> Halves | None:
+    outer, _ = sch.split(sch.get_loops(master.block)[master.axes("k")[0]], [count, None])
+    parts = sch.rfactor(outer, 0)
+    *loops, part, inner = sch.get_loops(parts)
+    sch.reorder(part, *loops, inner)  # as the axes of the block are
+    between, product = sch.get(parts).writes[0].source, sch.get(master.block).writes[0].source
+    root = sch.mod["main"].body.block
+    first, _, *behind = root.body.seq
+    if not _mentions(first, between) or any(_mentions(first, buffer) for buffer in _others(root, between)):
+        return None
+    rest = [_sum(between, product), *behind]
+    of_parts = tuple(i for i, param in enumerate(func.params) if _mentions(first, param))
+    of_total = tuple(i for i, param in enumerate(func.params) if any(_mentions(nest, param) for nest in rest))
+    written = [i for i in of_total if any(_stores(nest, func.params[i]) for nest in rest)]
+    read = [func.params[i] for i in of_total if i not in written]
+    return Halves(
+        _function(func, [*(func.params[i] for i in of_parts), between], [first], []),
+        _function(func, [*read, between, *(func.params[i] for i in written)], rest, _others(root, between)),
+        between,
+        of_parts,
+        (*(i for i in of_total if i not in written), *written),
+    )
+
+
+def _sum(between: Any, product: Any) -> Any:
+    """The stage that sums the parts, as an operator would."""
+    parts = te.placeholder([int(n) for n in between.shape], str(between.dtype), "parts")
+    p = te.reduce_axis((0, int(between.shape[0])), "p")
+    total = te.compute([int(n) for n in product.shape], lambda *i: te.sum(parts(p, *i), p), "sum_of_parts")
+    func = te.create_prim_func([parts, total])
+    buffers = dict(zip(func.params, (between, product), strict=True))
+    return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))
+
+
+def _others(root: Any, between: Any) -> list[Any]:
+    return [buffer for buffer in root.alloc_buffers if not buffer.same_as(between)]
+
+
+def _function(func: Any, params: list[Any], nests: list[Any], buffers: list[Any]) -> Any:
+    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
+    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
+    made = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
+    attributes = {key: value for key, value in func.attrs.items() if not key.startswith("tw.")} if func.attrs else {}
+    return s_tir.renew_defs(made.with_attrs(attributes))
+
+
+def _mentions(node: Any, buffer: Any) -> bool:
+    found: list[bool] = []
+    structural_walk(node, (ir.TensorLoad, lambda load: found.append(load.source.same_as(buffer))))
+    return any(found) or _stores(node, buffer)
+
+
+def _stores(node: Any, buffer: Any) -> bool:
+    found: list[bool] = []
+    structural_walk(node, (tirx.BufferStore, lambda store: found.append(store.buffer.same_as(buffer))))
+    return any(found)

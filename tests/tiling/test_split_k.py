@@ -1,0 +1,81 @@
+"""Long sums in parts: where it pays, and that results stay what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from tvm import te
+
+from compiler import api
+from compiler.operators.matmul import gemm, matmul
+from compiler.pipeline import Observer
+from compiler.target import load_chip
+from compiler.tiling.split_k import SWITCH, split
+
+
+def product(m: int, n: int, k: int, batch: tuple[int, ...] = ()) -> Any:
+    a, b = te.placeholder((*batch, m, k), "float16", "a"), te.placeholder((*batch, k, n), "float16", "b")
+    return te.create_prim_func([a, b, matmul(a, b)])
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 4096), (100, 36, 8192), (1, 128, 128, 4096)])
+def test_a_long_sum_of_a_small_result_is_taken_in_parts(shape: tuple[int, ...]) -> None:
+    *batch, m, n, k = shape
+    halves = split(product(m, n, k, tuple(batch)), "matmul", load_chip("tw2"))
+    assert halves is not None
+    parts, *result = (int(extent) for extent in halves.between.shape)
+    assert result == [*batch, m, n]
+    assert k % parts == 0
+    assert halves.of_parts == (0, 1)
+    assert halves.of_total == (2,)
+    assert len(halves.parts.params) == 3 and len(halves.total.params) == 2
+
+
+@pytest.mark.parametrize(
+    "shape", [(1024, 1024, 1024), (128, 128, 1024), (1, 4096, 1024), (127, 128, 4099)], ids=lambda shape: str(shape)
+)
+def test_what_gains_nothing_stays_one_kernel(shape: tuple[int, int, int]) -> None:
+    assert split(product(*shape), "matmul", load_chip("tw2")) is None
+
+
+def test_batches_and_other_classes_stay_one_kernel() -> None:
+    assert split(product(128, 128, 4096, (2,)), "matmul", load_chip("tw2")) is None
+    assert split(product(128, 128, 4096), "convolution", load_chip("tw2")) is None
+
+
+def test_the_second_kernel_has_what_follows_the_product() -> None:
+    shapes = {"a": (64, 4096), "b": (4096, 128), "c": (128,)}
+    a, b, c = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())
+    halves = split(te.create_prim_func([a, b, c, gemm(a, b, c, alpha=0.5)]), "matmul", load_chip("tw2"))
+    assert halves is not None
+    assert halves.of_parts == (0, 1)
+    assert halves.of_total == (2, 3)
+
+
+def test_results_are_those_of_one_kernel() -> None:
+    m, n, k = 48, 80, 4096
+    weight = (np.random.default_rng(1).standard_normal((k, n)) / 64).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"], name="p"),
+            helper.make_node("Relu", ["p"], ["y"], name="y"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (m, k))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.reshape(-1).tolist())],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    x = np.random.default_rng(2).standard_normal((m, k)).astype(np.float32)
+    results, kernels = {}, {}
+    for without in (frozenset[str](), frozenset({SWITCH})):
+        artifact = api.compile(model, "tw2", precision="fp16", cache=False, observer=Observer(without=without))
+        kernels[without] = len(artifact.model.kernels)
+        results[without] = artifact.run({"x": x}, hazards=True)["y"]
+    assert list(kernels.values()) == [2, 1]
+    exact = np.maximum(x.astype(np.float16).astype(np.float64) @ weight.astype(np.float16).astype(np.float64), 0)
+    for result in results.values():
+        np.testing.assert_allclose(result, exact, rtol=1e-3, atol=2e-3)
