@@ -14,6 +14,7 @@ from compiler.tiling.grids import readers
 from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.search import Work
 
+HELD_UP = 0.7  # of the time of all reads from DDR, for which cores are held up though they take turns (measured)
 AHEAD = 2  # pieces that are brought to LLB before they are loaded
 SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those for addresses and flags included
 
@@ -124,7 +125,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         far = readers_of.blocks * each / ddr_rate
         load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
         if _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
-            bring = part + chunks * told
+            bring = max(part, HELD_UP * far) + chunks * told
             cycles[name] = max(brought * bring + loads * load, brought * far)
         else:
             bring = max(part, far) + chunks * told
