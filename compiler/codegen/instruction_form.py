@@ -18,6 +18,7 @@ from compiler.isa.encoding import form
 from compiler.isa.model import Row, Slot, dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
+from compiler.tir.structure import answered_once
 
 PREFIX = "tw."
 AT = "tw.at"
@@ -33,6 +34,7 @@ def refuse(message: str, subject: object = None) -> InvalidError:
     return InvalidError(Problem("TW2601", f"not instruction form: {message}{where}"))
 
 
+@answered_once
 def memory_of(buffer: Any) -> str:
     """The memory that a buffer's scope names."""
     scope = str(buffer.ty.storage_scope)
@@ -41,6 +43,7 @@ def memory_of(buffer: Any) -> str:
     return MEMORY_OF_SCOPE[scope]
 
 
+@answered_once
 def dtype_of(node: Any) -> str:
     """The instruction set's name of a buffer's or an expression's element type."""
     name = str(node.ty.dtype)
@@ -49,12 +52,14 @@ def dtype_of(node: Any) -> str:
     return ISA_DTYPE[name]
 
 
+@answered_once
 def static_shape(buffer: Any) -> tuple[int, ...]:
-    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape):
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape[:]):
         raise refuse(f"buffer `{buffer.name}` has a dynamic shape {list(buffer.ty.shape)}")
-    return tuple(int(extent) for extent in buffer.ty.shape)
+    return tuple(int(extent) for extent in buffer.ty.shape[:])
 
 
+@answered_once
 def strides_of(buffer: Any) -> tuple[int, ...]:
     """Elements between neighbours of each dimension."""
     if buffer.ty.strides:
@@ -62,6 +67,7 @@ def strides_of(buffer: Any) -> tuple[int, ...]:
     return dense_strides(static_shape(buffer))
 
 
+@answered_once
 def dense_bytes(buffer: Any) -> int:
     """Bytes from a buffer's first element to its last, at its logical size."""
     shape, strides = static_shape(buffer), strides_of(buffer)
@@ -110,6 +116,7 @@ def is_call(expression: Any, operator: str) -> bool:
     return isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name == operator
 
 
+@answered_once
 def read_call(statement: Any) -> Call | None:
     """The instruction of an Evaluate; None where it does nothing."""
     value = statement.value
