@@ -53,10 +53,21 @@ def compile_jobs(
             found[index] = kernel
     missing = [index for index in range(len(jobs)) if index not in found]
     count = 1 if watched else min(processes or os.cpu_count() or 1, len(missing) // LEAST_PER_PROCESS)
+    if count > 1:
+        missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):
         found[index] = result
         _remember(cache, keys[index], result)
     return [found[index] for index in range(len(jobs))]
+
+
+def _shared_out(indices: list[int], jobs: Sequence[Job]) -> list[int]:
+    """First a short job, while one process is at work; then the longest first, so that all end at about the same time.
+
+    Kernels of many operators take long, and parts that are put together: both show in how many buffers they have.
+    """
+    longest_first = sorted(indices, key=lambda index: -len(jobs[index].func.params))
+    return [longest_first[-1], *longest_first[:-1]]
 
 
 def _remember(cache: KernelCache | None, key: Key | None, result: Result) -> None:

@@ -45,6 +45,17 @@ def test_processes_give_what_one_process_gives_in_order_and_with_its_times() -> 
     assert min(together.seconds.values()) > 0
 
 
+def test_a_short_kernel_is_first_and_long_ones_are_not_last() -> None:
+    x = te.placeholder((20,), "float32", "x")
+    sum_ = te.compute((20,), lambda i: x[i] + x[i], "sum")
+    of_buffers = {
+        2: te.create_prim_func([x, te.compute((20,), lambda i: x[i] + x[i], "y")]),
+        3: te.create_prim_func([x, sum_, te.compute((20,), lambda i: sum_[i] + x[i], "y")]),
+    }
+    mixed = [Job(of_buffers[count], "elementwise", "") for count in (3, 2, 2, 3)]
+    assert kernel_pool._shared_out([0, 1, 2, 3], mixed) == [2, 0, 3, 1]
+
+
 def test_what_the_cache_has_is_not_compiled(tmp_path: Path) -> None:
     found = KernelCache(tmp_path)
     first = compile_jobs(jobs(2), TINY, Observer(), found, 1)

@@ -6,7 +6,7 @@ slots of rings in turn, and some that are spread over all turns. What one of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -109,9 +109,10 @@ class Conflicts:
         return Cost(timing.cycles * use.weight, timing.conflict_cycles * use.weight)
 
 
-def conflicts(func: Any, chip: Chip) -> Conflicts:
-    """The conflicts of a kernel in instruction form."""
-    walk = _Walk(chip)
+def conflicts(func: Any, chip: Chip, buffers: Sequence[Any] = ()) -> Conflicts:
+    """The conflicts of a kernel in instruction form. Its uses name buffers by the objects in ``buffers``, so that
+    tables by these are looked up without asking TVM."""
+    walk = _Walk(chip, {hash(buffer): buffer for buffer in buffers})
     walk.statement(func.body)
     return Conflicts(chip, walk.uses)
 
@@ -119,6 +120,7 @@ def conflicts(func: Any, chip: Chip) -> Conflicts:
 @dataclass
 class _Walk:
     chip: Chip
+    buffers: dict[int, Any]
     uses: list[Use] = field(default_factory=list)
     _loops: list[Any] = field(default_factory=list)
     _bound: dict[Any, Any] = field(default_factory=dict)  # what a Bind says of a variable
@@ -167,7 +169,10 @@ class _Walk:
             if any(name in _EXTENTS and value < 1 for name, value in zip(names, values, strict=True)):
                 continue  # a condition around it does not hold in this turn
             shortened, share = _shortened(call, values, self.chip)
-            places = tuple((slot, a.buffer, start) for (slot, a), start in zip(addresses, starts, strict=True))
+            named = (self.buffers.setdefault(hash(address.buffer), address.buffer) for _, address in addresses)
+            places = tuple(
+                (slot, buffer, start) for (slot, _), buffer, start in zip(addresses, named, starts, strict=True)
+            )
             self.uses.append(Use(call, shortened, places, executions * times / TURNS / share))
 
     def _turns(self) -> tuple[int, dict[Any, Numbers]]:

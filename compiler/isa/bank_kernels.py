@@ -9,10 +9,13 @@ from compiler.isa.jit import kernel
 
 @kernel
 def repeat_millicycles(  # type: ignore[no-untyped-def]
-    block, repeat, first, reads, writes, repeats, groups, bank_shift, slope, per_read, per_write, per_clash
+    block, repeat, first, reads, writes, start, blocks, repeats,
+    groups, bank_shift, slope, per_read, per_write, per_clash,
 ):  # fmt: skip
-    """(all millicycles, those lost to conflicts). Operand ``o`` touches ``block[first[o]:first[o + 1]]``, each entry in
-    the repeat beside it, in order of repeats; an entry that stands again in the same repeat is the same access."""
+    """(all millicycles, those lost to conflicts). Operand ``o`` touches ``block[first[o]:first[o + 1]]``, counted from
+    ``start[o]``, each in the repeat beside it, in order of repeats; one that stands again in the same repeat is the
+    same access. Operands that reach past the memory's ``blocks`` are refused once they are costed: here they must not
+    reach past the tables."""
     operands = len(first) - 1
     at = first[:operands].copy()
     read_rows, write_rows = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
@@ -21,7 +24,7 @@ def repeat_millicycles(  # type: ignore[no-untyped-def]
         table *= 2
     seen_block = np.full((2, table), -1, np.int64)
     seen_repeat = np.full((2, table), -1, np.int64)
-    banks = (block.max() >> bank_shift) + 1
+    banks = ((blocks - 1) >> bank_shift) + 1
     written_in = np.full(banks * groups, -2, np.int64)  # the last repeat that wrote each bank of each group
     writing_in = np.full(banks * groups, -2, np.int64)
     total, lost = np.int64(0), np.int64(0)
@@ -32,7 +35,7 @@ def repeat_millicycles(  # type: ignore[no-untyped-def]
         for o in range(operands):
             end = first[o + 1]
             while at[o] < end and repeat[at[o]] == r:
-                b = block[at[o]]
+                b = (start[o] + block[at[o]]) % blocks
                 at[o] += 1
                 group = b % groups
                 bank = (b >> bank_shift) * groups + group

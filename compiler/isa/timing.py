@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,26 +50,16 @@ OperandKey = tuple[str, int, tuple[int, ...], tuple[int, ...], int]
 @lru_cache(maxsize=65536)
 def _repeat_millicycles(chip: Chip, operands: tuple[OperandKey, ...], widest: int, slope: int) -> tuple[int, int]:
     """(millicycles of all repeats, of which lost to bank conflicts) for operands placed at these addresses."""
-    banks, per_repeat = chip.vector.banks, chip.vector.bytes_per_cycle // chip.block_bytes
-    lanes_per_block = chip.block_bytes // widest
-    # Short operands (a reduction's result, a broadcast vector) follow the largest one lane by lane.
-    work_shape = max((shape for _, _, shape, _, _ in operands), key=lambda s: (int(np.prod(s)), len(s)))
-    rows, length = int(np.prod(work_shape[:-1])), work_shape[-1]
-    blocks_per_row = ceil_div(length, lanes_per_block)
-    repeats = ceil_div(rows * blocks_per_row, per_repeat)
-    touched = [
-        _blocks_by_repeat(chip, address, shape, strides, itemsize, work_shape, lanes_per_block, repeats)
-        for _, address, shape, strides, itemsize in operands
-    ]
     from compiler.isa import bank_kernels  # compiled code is loaded when something is costed, not when it is assembled
 
+    banks, block_bytes = chip.vector.banks, chip.block_bytes
+    within = tuple((role, address % block_bytes, *rest) for role, address, *rest in operands)
+    touched = _touched(within, widest, chip.vector.bytes_per_cycle // block_bytes, block_bytes)
     total, lost = bank_kernels.repeat_millicycles(
-        np.concatenate([block for block, _ in touched]),
-        np.concatenate([repeat for _, repeat in touched]),
-        np.cumsum([0, *(block.size for block, _ in touched)]),
-        np.array(["r" in role for role, *_ in operands]),
-        np.array(["w" in role for role, *_ in operands]),
-        repeats,
+        *touched[:5],
+        np.array([address // block_bytes for _, address, *_ in operands]),
+        chip.memory.ub_bytes // block_bytes,
+        touched.repeats,
         banks.groups,
         banks.bank_shift - banks.group_shift,
         slope,
@@ -78,24 +70,38 @@ def _repeat_millicycles(chip: Chip, operands: tuple[OperandKey, ...], widest: in
     return int(total), int(lost)
 
 
-def _blocks_by_repeat(
-    chip: Chip,
-    address: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    itemsize: int,
-    work_shape: tuple[int, ...],
-    lanes_per_block: int,
-    repeats: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The blocks that an operand touches, and the repeat in which it does so; repeats ascend."""
-    first, within = divmod(address, chip.block_bytes)
-    per_repeat = chip.vector.bytes_per_cycle // chip.block_bytes
-    blocks, repeat = _pattern(
-        within, shape, strides, itemsize, work_shape, lanes_per_block, per_repeat, repeats, chip.block_bytes
+class _Touched(NamedTuple):
+    """The blocks that operands touch, one after another, from the one on in which an operand begins."""
+
+    block: np.ndarray
+    repeat: np.ndarray  # in which it does so; ascends for each operand
+    first: np.ndarray  # of each operand, and the end of the last
+    reads: np.ndarray  # which operands do
+    writes: np.ndarray
+    repeats: int
+
+
+@lru_cache(maxsize=1024)
+def _touched(operands: tuple[OperandKey, ...], widest: int, per_repeat: int, block_bytes: int) -> _Touched:
+    """Of operands that start within their first block; it stays the same wherever that block is."""
+    lanes_per_block = block_bytes // widest
+    # Short operands (a reduction's result, a broadcast vector) follow the largest one lane by lane.
+    work_shape = max((shape for _, _, shape, _, _ in operands), key=lambda s: (prod(s), len(s)))
+    rows, length = prod(work_shape[:-1]), work_shape[-1]
+    blocks_per_row = ceil_div(length, lanes_per_block)
+    repeats = ceil_div(rows * blocks_per_row, per_repeat)
+    touched = [
+        _pattern(within, shape, strides, itemsize, work_shape, lanes_per_block, per_repeat, repeats, block_bytes)
+        for _, within, shape, strides, itemsize in operands
+    ]
+    return _Touched(
+        np.concatenate([block for block, _ in touched]),
+        np.concatenate([repeat for _, repeat in touched]),
+        np.cumsum([0, *(block.size for block, _ in touched)]),
+        np.array(["r" in role for role, *_ in operands]),
+        np.array(["w" in role for role, *_ in operands]),
+        repeats,
     )
-    # An operand that reaches past UB is refused once it is costed: here it must only not reach past the model's tables.
-    return (first + blocks) % (chip.memory.ub_bytes // chip.block_bytes), repeat
 
 
 @lru_cache(maxsize=1024)
@@ -110,7 +116,7 @@ def _pattern(
     repeats: int,
     block_bytes: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same for an operand that starts ``within`` the first block; neighbours in one block and repeat are one."""
+    """The blocks that an operand touches, and the repeat in which it does so; neighbours in both are one."""
     offsets = np.zeros(1, np.int64)
     for count, stride in zip(shape, strides, strict=True):
         offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * (stride * itemsize)).reshape(-1)

@@ -39,7 +39,7 @@ class ShiftAddresses(Pass):
             return subject
         buffers = [statement.buffer for statement in allocations]
         start = tuple(int(statement.annotations[ADDRESS]) for statement in allocations)
-        found = conflicts(subject, chip)
+        found = conflicts(subject, chip, buffers)
         before = found.cost(dict(zip(buffers, start, strict=True)))
         enough = before.busy * ENOUGH
         if before.lost <= enough:
