@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from tvm import ir, tirx
-from tvm_ffi import structural_walk
 
 from compiler import graph
+from compiler.tir.structure import structural_walk
 
 
 @dataclass

@@ -12,13 +12,13 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm.s_tir import ScheduleError
 from tvm.sym import detect_linear_equation
-from tvm_ffi import structural_map
 
 from compiler.emission.cube.bias import BIAS as MARK
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
 from compiler.tir.rewriter import substitute
+from compiler.tir.structure import structural_map
 
 CHANNELS = 1  # which axis of a result these are
 BT = "local.bt"

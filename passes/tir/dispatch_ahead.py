@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import tvm_ffi
 from tvm import tirx
 
 from compiler.codegen.instruction_form import Address, Call, read_call
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 LOADING = Queue.MTE2
@@ -113,7 +113,7 @@ def _is_cross_set(stmt: Any) -> bool:
 
 def _calls(stmt: Any) -> Iterator[Call]:
     found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (tirx.Evaluate, found.append))
+    structural_walk(stmt, (tirx.Evaluate, found.append))
     return (call for call in map(read_call, found) if call is not None)
 
 
