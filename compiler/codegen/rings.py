@@ -13,6 +13,7 @@ that loop: ticks of its statements, and per queue up to which tick every other o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf, prod
@@ -26,6 +27,7 @@ from compiler.codegen.knowledge import Flag, Knowledge
 from compiler.isa.dtypes import INTERLOCKED, Queue
 
 Pair = tuple[Queue, Queue]
+SPARE_IDS = 1  # of each pair of queues, that rings leave to others where they could share some
 
 
 @dataclass(frozen=True, order=True)
@@ -93,6 +95,7 @@ class Rings:
 
     around: Mapping[int, tuple[Ring, ...]]  # by the id of the step
     of_turn: Mapping[Turn, Ring]
+    apart: frozenset[int] = frozenset()  # ids of those steps whose rings share no flags with others of their block
 
     @property
     def of_buffer(self) -> dict[Any, Ring]:
@@ -100,26 +103,35 @@ class Rings:
 
 
 def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
-    """All rings with ids that no other has while it turns."""
+    """All rings with ids that no other has while it turns; where they last, that no other of the same block has."""
     around: dict[int, tuple[Ring, ...]] = {}
     of_turn: dict[Turn, Ring] = {}
+    apart: set[int] = set()
     blocks: dict[Turn, _Block] = {}
     for turn, slot, phase in _phases(steps):
         blocks.setdefault(turn, _Block(turn)).add(slot, phase)
 
     def visit(block: tuple[Step, ...], taken: dict[Pair, int]) -> None:
         rings = {step.statement.buffer for step in block if isinstance(step.statement, tirx.AllocBuffer)}
+        turns = {id(step): [*dict.fromkeys(_turns(step))] for step in block}
+        mine = {key: [blocks[turn] for turn in of if turn.buffers & rings] for key, of in turns.items()}
+        mine = {key: [one for one in of if one.turn not in of_turn] for key, of in mine.items()}
+        everything, found = dict(taken), dict[int, tuple[Ring, ...]]()
+        if sum(map(bool, mine.values())) > 1:
+            with suppress(OutOfIds):
+                found = {key: _with_ids(of, everything, event_ids - SPARE_IDS) for key, of in mine.items()}
+                apart.update(key for key, of in found.items() if of)
         for step in block:
-            inner = dict(taken)
-            for turn in _turns(step):
-                if turn not in of_turn and turn.buffers & rings:
-                    of_turn[turn] = _with_ids(blocks[turn], inner, event_ids)
-                    around[id(step)] = (*around.get(id(step), ()), of_turn[turn])
+            inner = everything if found else dict(taken)
+            own = found[id(step)] if found else _with_ids(mine[id(step)], inner, event_ids)
+            of_turn.update({ring.turn: ring for ring in own})
+            if own:
+                around[id(step)] = own
             for part in step.parts:
                 visit(part, inner)
 
     visit(steps, {})
-    return Rings(around, of_turn)
+    return Rings(around, of_turn, frozenset(apart))
 
 
 @dataclass
@@ -152,7 +164,12 @@ def _turns(step: Step) -> Iterator[Turn]:
             yield from _turns(inner)
 
 
-def _with_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
+def _with_ids(blocks: list[_Block], taken: dict[Pair, int], event_ids: int) -> tuple[Ring, ...]:
+    """The rings of several blocks, with ids behind those that are taken."""
+    return tuple(_with_own_ids(block, taken, event_ids) for block in blocks)
+
+
+def _with_own_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
     flags = []
     for flag in ring_flags(block.steps, block.turn):
         base = taken.get(flag.pair, 0)

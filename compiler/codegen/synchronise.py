@@ -20,7 +20,7 @@ Executions of a block that take the slots of rings in turn are kept apart by fla
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,11 +94,11 @@ class _Planner:
         """The plan of a block within ``depth`` loops, and the state after it."""
         block = _Block(self.knowledge, self.event_ids, self._turning, self._taken, state)
         rings = [(self.rings.of_turn[step.turn], step.statement.var) for step in steps if step.turn is not None]
+        apart = [ring for step in steps if id(step) in self.rings.apart for ring in self.rings.around[id(step)]]
+        self._prime(apart, block)  # nobody waits for a queue to come to the loops, or to be through with them
         for at, step in enumerate(steps):
-            around = self.rings.around.get(id(step), ())
-            for each in around:
-                self._taken.update(each.ids())
-                block.prime(each)
+            around = self.rings.around.get(id(step), ()) if id(step) not in self.rings.apart else ()
+            self._prime(around, block)
             block.turn(rings, at)
             for event in step.events:
                 block.order(event)
@@ -109,11 +109,20 @@ class _Planner:
                 self._parts(block, step, depth)
             else:
                 block.add(Planned(step))
-            for each in around:
-                self._taken.subtract(each.ids())
-                block.drain(each)
+            self._drain(around, block)
         block.turn(rings, len(steps), last=True)
+        self._drain(apart, block)
         return block.plan(), block.state
+
+    def _prime(self, rings: Sequence[Ring], block: _Block) -> None:
+        for ring in rings:
+            self._taken.update(ring.ids())
+            block.prime(ring)
+
+    def _drain(self, rings: Sequence[Ring], block: _Block) -> None:
+        for ring in rings:
+            self._taken.subtract(ring.ids())
+            block.drain(ring)
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
         """A branch: whatever either side leaves open is open."""

@@ -312,6 +312,8 @@ def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
     trip = placed.trips[-1]
     holding = (placed.trips[-2] if len(placed.trips) > 1 else placed.core) if tile.holds else None
     transposed = _is_transposed(sch, values)
+    at_values = placed.chunk if holding is None else holding
+    cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.bring_operand(sch, values.block, 0, cube.L0A, placed.chunk, placed.step)
     cube.place_slaves(sch, taken, slaves, placed, chip)
     for block in reversed(between):
@@ -320,8 +322,6 @@ def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
     for block in between:
         cube.stage_inputs(sch, block, trip, parameters)
     _place_scores(sch, scores, scores_taken, tile, trip, holding)
-    at_values = placed.chunk if holding is None else holding
-    cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.start_sum(sch, values.block, placed)  # last: behind the scores, which then may share L0C
 
 

@@ -13,13 +13,16 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ci.sync_mutation import sync_instructions, without
-from compiler.codegen.instruction_form import SLOTS
+from compiler.codegen.instruction_form import SLOTS, read_call
 from compiler.codegen.memory import SPILLED_BYTES
 from compiler.errors import HazardError
 from compiler.isa.program import Program
 from compiler.sim.simulator import simulate
 from compiler.target import Chip, load_chip
+from compiler.tir.rewriter import statements
+from passes.tir.allocate_memory import AllocateMemory
 from passes.tir.double_buffer import DoubleBuffer
+from passes.tir.insert_sync import InsertSync
 from tests.codegen import random_kernels
 from tests.codegen.kernels import linked, run
 from tests.codegen.random_kernels import ARGUMENTS, ROLES, random_kernel
@@ -237,3 +240,46 @@ def test_random_kernels_are_free_of_hazards(seed: int) -> None:
 
 def test_random_kernels_have_rings() -> None:
     assert sum(bool(_slots(DoubleBuffer().run(random_kernel(seed, local=True), TINY))) for seed in range(12)) >= 4
+
+
+@T.prim_func(s_tir=True, private=True)
+def twice(a: T.Buffer((2, 6, 64), "float32"), o: T.Buffer((2, 6, 64), "float32")) -> None:
+    """Two loops over rings of their own."""
+    for i in range(6):
+        x = T.alloc_buffer((64,), scope="local.ub")
+        y = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0, i, 0]), 1, 64)
+        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(y[0]), 1, T.address_of(x[0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[0, i, 0]), 1, T.address_of(y[0]), 1, 64)
+    for i in range(6):
+        x = T.alloc_buffer((64,), scope="local.ub")
+        y = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[1, i, 0]), 1, 64)
+        T.call_extern("void", "tw.vrelu.fp32.1d", T.address_of(y[0]), 1, T.address_of(x[0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[1, i, 0]), 1, T.address_of(y[0]), 1, 64)
+
+
+def _flags_of(func: Any, chip: Chip) -> list[tuple[str, ...]]:
+    """The queues and the id of all sets that stand outside of loops."""
+    body = InsertSync().run(AllocateMemory().run(func, chip), chip).body
+    calls = [read_call(part) for part in statements(body) if isinstance(part, tirx.Evaluate)]
+    return [
+        (*call.mods, str(call.operands[0])) for call in calls if call is not None and call.row.mnemonic == "set_flag"
+    ]
+
+
+def test_loops_in_a_row_do_not_wait_for_one_another() -> None:
+    """Where ids last, each has its own: both are set at the beginning, so the second loads while the first works."""
+    chip = load_chip("tw2")
+    func = DoubleBuffer().run(twice, chip)
+    flags = _flags_of(func, chip)
+    assert len(flags) == len(set(flags)) > 0
+    few = dataclasses.replace(chip, event_ids=4)
+    shared = _flags_of(DoubleBuffer().run(twice, few), few)
+    assert len(shared) > len(set(shared))
+    a = np.random.default_rng(0).standard_normal((2, 6, 64)).astype(np.float32)
+    roles, cycles = {"a": "input", "o": "output"}, []
+    for each in (chip, few):
+        result = run(linked([(DoubleBuffer().run(twice, each), ("a", "o"))], each, roles), each, {"a": a})
+        cycles.append(result.cycles)
+    assert cycles[0] < cycles[1]
