@@ -30,7 +30,7 @@ from compiler.tiling.matmul_work import AHEAD, relay_cycles
 from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-ROWS = (256, 192, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
+ROWS = (256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 16, 8, 4, 2, 1)
 MOST = 4095  # keys of one product
 # Of L0A and L0B: both products take turns, each with operands in two slots; or in one; or one after the other.
 PARTS = (4, 2, 1)

@@ -46,7 +46,8 @@ class DoubleBuffer(Pass):
     3. A block pays off that is executed ``least_turns`` times. A slot more than two pays off where a copy takes long to
        arrive: by more than one ``latency_share`` of the time in which it fills a slot.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
-       one, and of several the one that is executed least: with few turns, little is hidden.
+       one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
+       are given up last.
     5. Where a loop is cut into phases (`CutTrips`) and there are slots enough for what crosses them, they work on
        different turns: ``for i: {phase 0: a; phase 1: b}`` becomes ``for i + 1 turns: {a of i; b of i - 1}``, each
        under the condition that there is such a turn.
@@ -114,7 +115,7 @@ def _fitting(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings
         if not several:
             return written, Rings({}, {})
         worst = [block for block in several if any(local.memory in excess for local in block.buffers)]
-        least = min(worst or several, key=lambda block: (-block.slots, block.turns))
+        least = min(worst or several, key=lambda block: (block.slots <= block.least, -block.slots, block.turns))
         least.slots -= 1
 
 
