@@ -7,7 +7,8 @@
         slaves
 
 All keys of the rows that a core works on lie in UB at once, which bounds the rows; a row alone that is too long has no
-tile. Where keys and values fit L1 they stay there for all rows of a batch.
+tile. Where keys and values fit L1 they stay there for all rows of a batch. Where scores of two trips fit UB, trips
+overlap (`CutTrips`): the cube works on one while the vector unit works on the other.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MOST = 4095  # keys of one product
 # Of L0A and L0B: both products take turns, each with operands in two slots; or in one; or one after the other.
 PARTS = (4, 2, 1)
 HANDOVER_CYCLES = 400  # of a trip: latencies between queues that wait for each other
+TURN_SHARE = 1.15  # of the busiest queue's cycles of a trip, what it takes while another trip is under way
 SCALAR_STEP, SCALAR_TRIP = 24, 150  # instructions of the scalar unit
 
 
@@ -65,6 +67,12 @@ class Tile:
     @property
     def rounds(self) -> int:
         return prod(self.batch_trips) * self.row_trips
+
+    @property
+    def trips_in_a_row(self) -> int:
+        """Of the innermost loop; what stays in L1 changes with the loops over the batch."""
+        loops = (self.row_trips,) if self.holds else (self.row_trips, *reversed(self.batch_trips))
+        return next((trips for trips in loops if trips > 1), 1)
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
@@ -269,7 +277,9 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     far = own / rate["ddr_l1"] + of_batch * clusters * batches * held / ddr_rate
     if of_rows > 1 or batches < loads:
         llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / min(cores, chip.cores_per_cluster)
-        far = max(far + loads * held / min(rate["llb_l1"], llb_rate), turns * relay_cycles(chip) / AHEAD)
+        # Small pieces are brought as far ahead as it takes.
+        late = 2 * batches * relay_cycles(chip) / AHEAD if tile.holds else 0.0
+        far = max(far + loads * held / min(rate["llb_l1"], llb_rate), late)
     first = far / loads / (1 if tile.holds else value_steps)
     queues = Work(
         cores=cores,
@@ -285,10 +295,21 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         steps=rounds * (score_steps + value_steps),
         instructions=rounds * ((score_steps + value_steps) * SCALAR_STEP + SCALAR_TRIP),
     )
-    # A trip fills the queues: what is loaded all at once for the next one is dispatched when it is half done.
-    busiest, computed = max(queue_cycles(queues, chip)), rounds * chain
-    waits = max(0.0, computed - busiest) + min(computed, far) / (2 if tile.holds else 4)
+    # A trip fills the queues: what is loaded all at once for the next one is dispatched when it is half done, and small
+    # pieces of it, where trips overlap, all along.
+    busiest = max(queue_cycles(queues, chip))
+    in_a_row = tile.trips_in_a_row if _overlaps(tile, problem, chip) else 1
+    computed = rounds / in_a_row * (chain + (in_a_row - 1) * TURN_SHARE * busiest / rounds)
+    late_share = 1 / 2 if tile.holds else 1 / 4 if in_a_row == 1 else 1 / 8
+    waits = max(0.0, computed - busiest) + min(computed, far) * late_share
     return replace(queues, first_cycles=chip.path["ddr_l1"].latency_cycles + first, serial_cycles=waits)
+
+
+def _overlaps(tile: Tile, problem: Problem, chip: Chip) -> bool:
+    """Whether the scores of two trips fit UB, so that one is multiplied while the other is on the vector unit."""
+    size = DTYPES[problem.dtype].itemsize
+    results = problem.value_width * (4 + 2 * size)
+    return tile.rows * (2 * problem.keys * size + results) <= chip.memory.ub_bytes
 
 
 def describe(problem: Problem, tile: Tile) -> str:
