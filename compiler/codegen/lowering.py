@@ -28,6 +28,7 @@ from compiler.codegen.values import ZERO, Block, Linear, Operand, Values
 from compiler.errors import CapacityError, Problem
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
+from compiler.tir.structure import answered_once
 
 _CALL = 'T.call_extern("void", "'
 _LINE = 64  # what a core's share of a scratch buffer is a multiple of
@@ -148,11 +149,7 @@ class Lowering:
         return then
 
     def _text(self, statement: Any) -> int:
-        text = str(statement).splitlines()[-1].strip()
-        if text.startswith(_CALL):
-            name, _, slots = text.removeprefix(_CALL).partition('", ')
-            text = f"{name}({slots}"
-        self.texts.append(text)
+        self.texts.append(_text_of(statement))
         return len(self.texts) - 1
 
     def _statement(self, statement: Any, block: Block) -> None:
@@ -271,3 +268,12 @@ def _has_core_axis(statement: Any) -> bool:
         case tirx.AttrStmt():
             return statement.attr_key == "thread_extent" or _has_core_axis(statement.body)
     return False
+
+
+@answered_once
+def _text_of(statement: Any) -> str:
+    text = str(statement).splitlines()[-1].strip()
+    if text.startswith(_CALL):
+        name, _, slots = text.removeprefix(_CALL).partition('", ')
+        text = f"{name}({slots}"
+    return text

@@ -56,6 +56,7 @@ class Prologue:
     constants: frozenset[int]
     surely_runs: Callable[[Loop], bool]
     found: list[tuple[SkippedFirst, Ahead]] = field(default_factory=list)
+    _passed: list[Item] = field(default_factory=list)  # whose spans nobody has asked for yet
     _touched: list[Span] = field(default_factory=list)
 
     def take(self, root: Block) -> None:
@@ -72,7 +73,14 @@ class Prologue:
                 self._block(item.body, (*counters, item.counter))
             elif isinstance(item, Branch) and keeps_cores_out(item, self.reaches.cores):
                 self._block(item.then, counters)
+            self._passed.append(item)
+
+    def _meets(self, written: Span) -> bool:
+        """Whether an item before touches the same bytes."""
+        for item in self._passed:
             self._touched += self._spans(item)
+        self._passed = []
+        return any(span.meets(written) for span in self._touched)
 
     def _spans(self, item: Item) -> Iterator[Span]:
         load = item.load if isinstance(item, SkippedFirst) else item
@@ -98,7 +106,7 @@ class Prologue:
             return None
         known = tuple(operand for operand in operands if operand is not None)
         written = self._written(load, [self.reaches.of(operand) for operand in known])
-        if written is None or any(span.meets(written) for span in self._touched):  # condition 3
+        if written is None or self._meets(written):  # condition 3
             return None
         block = root
         if self.reaches.cores < self.chip.cores:

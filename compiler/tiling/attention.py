@@ -14,7 +14,7 @@ overlap (`CutTrips`): the cube works on one while the vector unit works on the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -302,7 +302,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     computed = rounds / in_a_row * (chain + (in_a_row - 1) * TURN_SHARE * busiest / rounds)
     late_share = 1 / 2 if tile.holds else 1 / 4 if in_a_row == 1 else 1 / 8
     waits = max(0.0, computed - busiest) + min(computed, far) * late_share
-    return replace(queues, first_cycles=chip.path["ddr_l1"].latency_cycles + first, serial_cycles=waits)
+    return queues._replace(first_cycles=chip.path["ddr_l1"].latency_cycles + first, serial_cycles=waits)
 
 
 def _overlaps(tile: Tile, problem: Problem, chip: Chip) -> bool:

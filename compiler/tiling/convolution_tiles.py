@@ -10,10 +10,11 @@ rows of the kernel, or single elements of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from compiler.emission.cube.windows import Windows
 from compiler.isa.dtypes import DTYPES
@@ -63,9 +64,8 @@ class Problem:
         return min(height, self.map_shape[0]), self.map_shape[1] if whole else min(width, self.map_shape[1])
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Output positions and channels of a product, products of a tile, and where all that goes."""
+class _Sizes(NamedTuple):
+    """A tile as plain numbers: a search makes tens of thousands."""
 
     rows: int
     columns: int
@@ -80,6 +80,10 @@ class Tile:
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
     images: int = 1  # of a tile whose products are whole images
+
+
+class Tile(_Sizes):
+    """Output positions and channels of a product, products of a tile, and where all that goes."""
 
     @cached_property
     def positions(self) -> int:
@@ -257,9 +261,9 @@ def _spread(
             if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
                 continue
             for held in _holdings(problem, trips):
-                tile = replace(plain, leaving=leaving, held=held)
+                tile = plain._replace(leaving=leaving, held=held)
                 for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
-                    yield from (replace(tile, chunk=chunk, places_last=last) for last in orders)
+                    yield from (tile._replace(chunk=chunk, places_last=last) for last in orders)
 
 
 def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:

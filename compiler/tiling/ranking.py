@@ -61,7 +61,7 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     tiles = list(space.tiles())
     works = [space.work(tile) for tile in tiles]
     costs = _Costs.of(works, chip)
-    cycles = costs.learned(works, chip) if learned else costs.cycles
+    cycles = costs.learned(chip) if learned else costs.cycles
     found = zip(cycles.tolist(), costs.cycles.tolist(), strict=True)
     listed = [Ranked(tile, work, *each) for tile, work, each in zip(tiles, works, found, strict=True)]
     # Where what was learned is below what the busiest queue takes, tiles differ by what it does not know.
@@ -71,12 +71,12 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
 def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:
     """Of each tile, no less than its busiest queue takes. Without a model for the chip, the analytical cost alone."""
     costs = _Costs.of(works, chip)
-    return costs.learned(works, chip) if learned else costs.cycles
+    return costs.learned(chip) if learned else costs.cycles
 
 
 def features(works: Sequence[Work], chip: Chip) -> np.ndarray:
     """[work, feature], in the order of FEATURES."""
-    return _Costs.of(works, chip).features(works, chip)
+    return _Costs.of(works, chip).features(chip)
 
 
 @dataclass(frozen=True)
@@ -86,30 +86,32 @@ class _Costs:
     queues: np.ndarray  # [work, queue]
     around: np.ndarray  # [work, first, last and serial cycles]
     cycles: np.ndarray
+    columns: Work  # of all tiles: each number is an array
 
     @classmethod
     def of(cls, works: Sequence[Work], chip: Chip) -> _Costs:
         if not works:
-            return cls(*(np.zeros((0, *shape)) for shape in ((9,), (3,), ())))
-        queues = np.array([queue_cycles(work, chip) for work in works])
-        around = np.array([(work.first_cycles, work.last_cycles, work.serial_cycles) for work in works])
+            return cls(np.zeros((0, 9)), np.zeros((0, 3)), np.zeros(0), Work(*np.zeros((len(Work._fields), 0))))
+        columns = Work(*np.array(works, np.float64).T)
+        queues = np.stack(queue_cycles(columns, chip), axis=1)
+        around = np.stack((columns.first_cycles, columns.last_cycles, columns.serial_cycles), axis=1)
         # In the order in which `analytical_cycles` adds: sums of floats depend on it.
         cycles = np.maximum(1.0, queues.max(axis=1)) + around[:, 0] + around[:, 1] + around[:, 2]
-        return cls(queues, around, cycles)
+        return cls(queues, around, cycles, columns)
 
-    def learned(self, works: Sequence[Work], chip: Chip) -> np.ndarray:
-        forest = forest_of(chip) if works else None
+    def learned(self, chip: Chip) -> np.ndarray:
+        forest = forest_of(chip) if len(self.cycles) else None
         if forest is None:
             return self.cycles
-        corrected = self.cycles * np.exp(forest.predict(self.features(works, chip)))
+        corrected = self.cycles * np.exp(forest.predict(self.features(chip)))
         return np.asarray(np.maximum(self.queues.max(axis=1), corrected))
 
-    def features(self, works: Sequence[Work], chip: Chip) -> np.ndarray:
-        cycles = self.cycles[:, None]
+    def features(self, chip: Chip) -> np.ndarray:
+        of, cycles = self.columns, self.cycles[:, None]
         queues, around = self.queues / cycles, self.around / cycles
-        counts = np.array([(work.trips, work.turns, work.steps, work.instructions) for work in works])
+        counts = np.stack((of.trips, of.turns, of.steps, of.instructions), axis=1)
         second = np.sort(queues, axis=1)[:, -2:-1]
-        cores = np.array([[work.cores / chip.cores] for work in works])
+        cores = np.asarray(of.cores / chip.cores)[:, None]
         parts = (
             np.log(cycles),
             queues,

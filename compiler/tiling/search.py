@@ -7,15 +7,13 @@ of a tile but its work, so that all templates share one cost and one learned cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from compiler.target import Chip
 from compiler.tiling.template import Tiled
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What a tile makes the busiest core do. Cycles of a queue are those it is busy for when nothing holds it up."""
 
     cores: int  # that take part
