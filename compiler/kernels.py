@@ -31,6 +31,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul", "vector", "plain"),  # integers that the cube does not multiply
     "convolution": ("convolution",),
     "attention": ("attention",),
+    "recurrence": ("recurrence", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }

@@ -45,9 +45,9 @@ def prim_function(
     return builder.get()
 
 
-def scratch(shape: Shape, dtype: str) -> Buffer:
+def scratch(shape: Shape, dtype: str, scope: str = "global") -> Buffer:
     """A buffer that lives as long as the PrimFunc runs."""
-    buffer = T.sblock_alloc_buffer(shape, dtype, layout=None)
+    buffer = T.sblock_alloc_buffer(shape, dtype, scope=scope, layout=None)
     IRBuilder.name(_unique("scratch"), buffer)
     return buffer
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, unrolled over time."""
+"""LSTM, GRU and RNN: an LSTM that one core is enough for is one kernel, the others are unrolled over time."""
 
 from __future__ import annotations
 
@@ -48,6 +48,18 @@ def lstm(
         alphas=activation_alpha,
         betas=activation_beta,
     )
+    if p is None and network.is_one_kernel:
+        y, *last = graph.call(
+            "tilewright::LstmSteps",
+            network.stacked_products(),
+            graph.call("Transpose", r, perm=(0, 2, 1)),
+            network.all_initial(initial_h),
+            network.all_initial(initial_c),
+            direction=direction,
+            input_forget=input_forget,
+            **network.cell_attributes(0),
+        )
+        return network.in_layout(y, *last)
     runs = []
     for number in range(network.directions):
         attributes = network.cell_attributes(number)

@@ -5,6 +5,7 @@ The products with the inputs of all steps are one product, before the first step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.broadcast import FLOATS, dtype_of, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.recurrent_cells import PARAMETERS, check_activation
 
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 States = tuple[Value, ...]
+# Of the weights of the states, which one core moves to its cube in every step. With more, several cores are faster,
+# although they wait for each other twice in a step.
+MAX_BYTES_ONE_CORE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,45 @@ class Network:
             raise refusals.wrong_shape("an initial state must be [directions, batch, hidden]", state=value, x=self.x)
         return self.part(value, direction)
 
+    @property
+    def is_one_kernel(self) -> bool:
+        """Whether one core takes less time for the product of a step than all of them for kernels of its parts."""
+        own = [self.activations[at : at + self.functions] for at in range(0, len(self.activations), self.functions)]
+        steps, batch, _ = shape_of(self.x)
+        size = math.prod(shape_of(self.r)[1:]) * (2 if dtype_of(self.r) != "float32" else 4)
+        alike = self.lengths is None and own[1:] == own[:-1]
+        return alike and min(steps, batch) > 0 and size <= MAX_BYTES_ONE_CORE and dtype_of(self.r) in FLOATS
+
+    def stacked_products(self) -> Value:
+        """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden]."""
+        steps, batch, width = shape_of(self.x)
+        columns = self.directions * self.gates * self.hidden
+        rows = self.graph.call("Reshape", self.x, np.array([steps * batch, width]))
+        bias = None
+        if self.b is not None:
+            halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
+            bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
+            bias = self.graph.call("Reshape", bias, np.array([columns]))
+        weights = self.graph.call("Reshape", self.w, np.array([columns, width]))
+        products = self.graph.call("Gemm", rows, weights, bias, transB=1)
+        result: Value = self.graph.call("Reshape", products, np.array([steps, batch, columns]))
+        return result
+
+    def all_initial(self, value: Value | None) -> Value:
+        """[directions, batch, hidden]"""
+        parts = [self.initial(value, direction) for direction in range(self.directions)]
+        joined = parts[0] if len(parts) == 1 else self.graph.call("Concat", *parts, axis=0)
+        shape = (self.directions, shape_of(self.x)[1], self.hidden)
+        result: Value = self.graph.call("Reshape", joined, np.array(shape))
+        return result
+
+    def in_layout(self, y: Value, *last: Value) -> tuple[Value, ...]:
+        """All outputs [time, directions, batch, hidden] and the last states, as they were asked for."""
+        if self.layout == 1:
+            y = self.graph.call("Transpose", y, perm=(2, 0, 1, 3))
+            last = tuple(self.graph.call("Transpose", state, perm=(1, 0, 2)) for state in last)
+        return (y, *last)
+
     def input_products(self, direction: int, bias: Value | None) -> list[Value]:
         """For each step x @ w.T + bias, [batch, gates * hidden]."""
         steps, batch, width = shape_of(self.x)
@@ -183,10 +226,7 @@ class Network:
         for states in zip(*(run[1] for run in runs), strict=True):
             parts = [self.graph.call("Reshape", state, place[1:]) for state in states]
             last.append(parts[0] if len(parts) == 1 else self.graph.call("Concat", *parts, axis=0))
-        if self.layout == 1:
-            y = self.graph.call("Transpose", y, perm=(2, 0, 1, 3))
-            last = [self.graph.call("Transpose", state, perm=(1, 0, 2)) for state in last]
-        return (y, *last)
+        return self.in_layout(y, *last)
 
 
 def _resolved(

@@ -37,6 +37,7 @@ SCHEDULES: dict[str, str] = {
     "movement": "elements change their places only: transpose, slice, pad, concatenate, tile",
     "gather": "rows picked by the data",
     "scatter": "rows put where the data says",
+    "recurrence": "steps that each need the result of the one before",
     "attention": "softmax between two products",
     "view": "the same bytes under another shape",
     "library": "loops of its own: the function returns a PrimFunc",

@@ -120,3 +120,15 @@ def test_what_cannot_be_is_refused(attributes: dict[str, Any], rule: str) -> Non
 def test_tensors_of_the_wrong_rank_are_refused() -> None:
     with pytest.raises(InvalidError, match=r"TW2108.*must have three axes"):
         evaluate("GRU", floats(0, 3, 5), floats(1, 1, 6, 5), floats(2, 1, 6, 2))
+
+
+@pytest.mark.parametrize("second", ["Tanh", "Relu"])
+def test_directions_may_have_activations_of_their_own(second: str) -> None:
+    """Alike they are one kernel, else they are not."""
+    activations = ["Sigmoid", "Tanh", "Tanh", "Sigmoid", second, "Tanh"]
+    check("LSTM", inputs_of("LSTM", 2), direction="bidirectional", activations=activations)
+
+
+def test_weights_that_many_cores_multiply_faster_are_unrolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.operators.recurrent_network.MAX_BYTES_ONE_CORE", 16)
+    check("LSTM", inputs_of("LSTM", 2), direction="bidirectional")

@@ -1,0 +1,81 @@
+"""The schedule of recurrent networks: a core has some rows of the batch, and goes through all steps with them.
+
+    for core: w1 = weights                                    # L1, once
+              for step: { h0 = h1; c0 = h0 * w0               # the cube
+                          gates = c0 + inputs[step]; h = ...  # UB
+                          h1 = h; outputs[step] = h }
+
+No core needs what another one makes, so that none waits within a step. Directions and rows of the batch have cores of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.timing import ceil_div
+from compiler.operators.broadcast import shape_of
+from compiler.operators.recurrence import GATES, Places, built_again
+from compiler.target import Chip
+from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.scopes import ISA_DTYPE
+
+_FRACTAL = 16
+_SPARE = 0.9  # of L1: the rest is for what runs ahead of the next kernel
+
+
+def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
+    """Later attempts have fewer rows at once, and read the weights in every step."""
+    found = list(_places(func, chip))
+    if attempt >= len(found):
+        raise NoFeasibleTile("the network", f"{len(found)} sizes of a block of the batch")
+    places = found[attempt]
+    again = built_again(func, places).with_attrs(func.attrs)
+    directions, batch, hidden = shape_of(func.params[2])
+    words = (
+        f"{places.rows} of {batch} rows on {directions * places.row_cores} cores, "
+        f"product {places.rows}x{places.columns}x{places.depth} of {batch}x{GATES * hidden}x{hidden}"
+    )
+    return Tiled(again, words + (", weights held in L1" if places.held else ""))
+
+
+def _places(func: Any, chip: Chip) -> Iterator[Places]:
+    directions, batch, hidden = shape_of(func.params[2])
+    size = DTYPES[ISA_DTYPE[str(func.params[1].dtype)]].itemsize
+    each = max(1, chip.cores // directions)  # cores of a direction
+    divisors = [rows for rows in range(batch, 0, -1) if batch % rows == 0]
+    first = min(rows for rows in divisors if batch // rows <= each)
+    matrix = _padded(hidden) * _padded(GATES * hidden) * size
+    for rows in [first, *(rows for rows in divisors if rows < first)]:
+        cut = _cut(rows, hidden, size, chip)
+        if cut is None:
+            continue
+        cores = max(cores for cores in range(1, each + 1) if (batch // rows) % cores == 0)
+        if matrix + _padded(rows) * _padded(hidden) * size <= chip.memory.l1_bytes * _SPARE:
+            yield Places(rows, *cut, cores, held=True, scopes=True)
+        yield Places(rows, *cut, cores, held=False, scopes=True)
+
+
+def _cut(rows: int, hidden: int, size: int, chip: Chip) -> tuple[int, int] | None:
+    """The most columns and depth of the product for which there is room beside the cube: whole depth before columns."""
+    memory = chip.memory
+    for depth in _parts(hidden):
+        for columns in _parts(GATES * hidden):
+            if (
+                _padded(rows) * _padded(depth) * size <= memory.l0a_bytes
+                and _padded(depth) * _padded(columns) * size <= memory.l0b_bytes
+                and _padded(rows) * _padded(columns) * 4 <= memory.l0c_bytes
+            ):
+                return columns, depth
+    return None
+
+
+def _parts(extent: int) -> list[int]:
+    """Whole fractals that divide it, or all of it; the most first."""
+    return [part for part in range(extent, 0, -1) if extent % part == 0 and (part == extent or part % _FRACTAL == 0)]
+
+
+def _padded(extent: int) -> int:
+    return ceil_div(extent, _FRACTAL) * _FRACTAL

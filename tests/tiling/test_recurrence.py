@@ -1,0 +1,94 @@
+"""All steps of an LSTM in one kernel: what the chip computes against numpy, whatever is done at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ci.one_kernel import alone
+from compiler.kernels import compile_kernel
+from compiler.operators import TensorType, find_called
+from compiler.pipeline import Observer
+from compiler.sim.simulator import Run, simulate
+from compiler.target import load_chip
+from compiler.tiling.recurrence import schedule
+from compiler.tiling.template import NoFeasibleTile
+
+Array = np.ndarray[Any, Any]
+DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+ACTIVATIONS = {"activations": ("Sigmoid", "Tanh", "Tanh"), "alphas": (0.0,) * 3, "betas": (0.0,) * 3}
+
+
+def drawn(steps: int, batch: int, hidden: int, directions: int, dtype: str) -> list[Array]:
+    rng = np.random.default_rng(0)
+    state = (directions, batch, hidden)
+    shapes = [(steps, batch, directions * 4 * hidden), (directions, hidden, 4 * hidden), state, state]
+    return [(rng.normal(0, 1, shape) / (4 if n == 1 else 1)).astype(dtype) for n, shape in enumerate(shapes)]
+
+
+def expected(inputs: list[Array], direction: str) -> list[Array]:
+    products, weights, output, cell = (each.astype(np.float64) for each in inputs)
+    (steps, batch, columns), (directions, hidden, gates) = products.shape, weights.shape
+    assert columns == directions * gates
+    made = np.zeros((steps, directions, batch, hidden))
+    for d in range(directions):
+        order = range(steps) if direction != "reverse" and d == 0 else reversed(range(steps))
+        for time in order:
+            sums = products[time][:, d * gates : (d + 1) * gates] + output[d] @ weights[d]
+            i, o, f, c = (sums[:, n * hidden : (n + 1) * hidden] for n in range(4))
+            cell[d] = cell[d] / (1 + np.exp(-f)) + np.tanh(c) / (1 + np.exp(-i))
+            output[d] = np.tanh(cell[d]) / (1 + np.exp(-o))
+            made[time, d] = output[d]
+    return [made, output, cell]
+
+
+def function_of(inputs: list[Array], direction: str) -> Any:
+    types = [TensorType(each.shape, each.dtype.name) for each in inputs]
+    return find_called("tilewright::LstmSteps").prim_func(types, {"direction": direction, **ACTIVATIONS})
+
+
+def run_on(chip: str, inputs: list[Array], direction: str) -> tuple[Run, str]:
+    target = load_chip(chip)
+    kernel = compile_kernel(function_of(inputs, direction), "recurrence", target, Observer())
+    return simulate(
+        alone(kernel.code, target), target, {f"p{n}": each for n, each in enumerate(inputs)}, hazards=True
+    ), kernel.tile
+
+
+@pytest.mark.parametrize(
+    ("chip", "steps", "batch", "hidden", "direction", "dtype"),
+    [
+        ("tw1", 3, 4, 64, "forward", "float16"),
+        ("tw2", 3, 4, 32, "bidirectional", "float16"),
+        ("tw2", 2, 37, 33, "reverse", "float16"),  # nothing is a multiple of anything
+        ("tw1", 2, 3, 100, "bidirectional", "float32"),
+        ("tiny", 2, 6, 48, "bidirectional", "float16"),  # the weights are read in every step
+        ("tiny", 1, 1, 5, "forward", "float32"),
+    ],
+)
+def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, dtype: str) -> None:
+    inputs = drawn(steps, batch, hidden, DIRECTIONS[direction], dtype)
+    run, tile = run_on(chip, inputs, direction)
+    assert not run.hazards
+    assert "cores, product" in tile
+    tolerance = 1e-5 if dtype == "float32" else 4e-3
+    for name, array in zip(("p4", "p5", "p6"), expected(inputs, direction), strict=True):
+        np.testing.assert_allclose(run.outputs[name].astype(np.float64), array, rtol=tolerance, atol=tolerance)
+
+
+def test_a_step_takes_as_long_however_many_there_are() -> None:
+    cycles = [run_on("tw2", drawn(steps, 4, 64, 1, "float16"), "forward")[0].cycles for steps in (4, 8, 12)]
+    assert cycles[2] - cycles[1] == pytest.approx(cycles[1] - cycles[0], rel=0.05)
+    assert cycles[1] - cycles[0] < 4 * 700
+
+
+def test_later_attempts_have_fewer_rows_and_hold_no_weights() -> None:
+    function, chip = function_of(drawn(2, 12, 64, 1, "float16"), "forward"), load_chip("tiny")
+    found = []
+    with pytest.raises(NoFeasibleTile):
+        for attempt in range(20):
+            found.append(schedule(function, chip, attempt).description)
+    assert [int(each.split()[0]) for each in found] == sorted((int(each.split()[0]) for each in found), reverse=True)
+    assert not any("held" in each for each in found)
