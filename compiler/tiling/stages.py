@@ -79,6 +79,10 @@ class Place:
         return tuple([min(size, measure(lengths) or size) for measure, size in sides])
 
 
+_NARROW = frozenset({"float16", "bfloat16"})
+_FUSED = 3  # operations that one row does, at most
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One block of the kernel."""
@@ -343,8 +347,52 @@ def _value(value: Any, known: Known) -> _Value:
     used: list[Any] = []
     structural_walk(value, (ir.Var, used.append))
     axes, loaded = frozenset(map(known.variable, used)), isinstance(value, ir.TensorLoad)
-    parts = () if loaded else tuple(_value(part, known) for part in _operands(value))
-    return _Value(axes, itemsize(value.ty.dtype), _cycles(value), loaded, parts)
+    row = None if loaded else _Row.rounding(value) or _Row.widening(value)
+    if row is not None:
+        parts, cycles = tuple(_value(part, known) for part in row.given), row.cycles
+    else:
+        parts, cycles = () if loaded else tuple(_value(part, known) for part in _operands(value)), _cycles(value)
+    return _Value(axes, itemsize(value.ty.dtype), cycles, loaded, parts)
+
+
+@dataclass
+class _Row:
+    """Several operations that are one row of the vector unit, with conversions of what has 16 bits on their way."""
+
+    dtype: str
+    given: list[Any] = field(default_factory=list)
+    cycles: int = 0
+    operations: int = 0
+
+    @staticmethod
+    def rounding(value: Any) -> _Row | None:
+        """What is worked out in fp32 of numbers of 16 bits, and rounded to such: at the rate of 16 bits."""
+        if not isinstance(value, tirx.Cast) or str(value.ty.dtype) not in _NARROW:
+            return None
+        row = _Row(str(value.ty.dtype))
+        return row if row._reads(value.value) and 0 < row.operations <= _FUSED else None
+
+    @staticmethod
+    def widening(value: Any) -> _Row | None:
+        """A sum or a product, in fp32, of two numbers of 16 bits."""
+        if not isinstance(value, tirx.Add | tirx.Mul):
+            return None
+        sides = [side.value for side in (value.a, value.b) if isinstance(side, tirx.Cast)]
+        kinds = {str(side.ty.dtype) for side in sides}
+        if len(sides) < 2 or len(kinds) > 1 or not kinds <= _NARROW:
+            return None
+        return _Row(kinds.pop(), sides, cost.CONVERT, 1)
+
+    def _reads(self, value: Any) -> bool:
+        if isinstance(value, tirx.Cast):
+            self.given.append(value.value)
+            return str(value.value.ty.dtype) == self.dtype
+        if isinstance(value, ir.TensorLoad):
+            return False
+        parts = list(_operands(value))
+        self.operations += bool(parts)
+        self.cycles = max(self.cycles, _cycles(value))
+        return all(self._reads(part) for part in parts)
 
 
 class _Node(NamedTuple):

@@ -68,7 +68,7 @@ class Streamed:
 
     def tiles(self) -> list[Tile]:
         """Rows with pieces of them: where what is reduced lies outside of the rows, many make long runs."""
-        rows = vector.tiles(self.shape)
+        rows = vector.tiles(self.shape, self.chip.cores)
         return [Tile(row.extents, piece) for row in rows for piece in PIECES if prod(row.extents) <= piece]
 
     def demand(self, tile: Tile) -> Demand:

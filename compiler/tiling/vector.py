@@ -118,7 +118,7 @@ class VectorSpace:
 
     @cached_property
     def candidates(self) -> list[Tile]:
-        whole = tiles(self.shape, self._run_axes())
+        whole = tiles(self.shape, self.chip.cores, self._run_axes())
         return [*whole, *(self.streamed.tiles() if self.streamed else ())]
 
     @cached_property
@@ -279,11 +279,11 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
 # ---- candidates --------------------------------------------------------------------------------------------------
 
 
-def tiles(shape: tuple[int, ...], runs: list[int] | None = None) -> list[Tile]:
+def tiles(shape: tuple[int, ...], cores: int, runs: list[int] | None = None) -> list[Tile]:
     """All tiles worth a try: one axis cut and all behind it whole, and with it some of an axis in ``runs``."""
     found = dict[Tile, None]()
     for axis in range(len(shape)):
-        for extent in _cuts(shape[axis]):
+        for extent in _cuts(shape[axis], cores if prod(shape[:axis]) == 1 else 1):
             whole = (*(1,) * axis, extent, *shape[axis + 1 :])
             found.setdefault(Tile(whole))
             for run in runs or ():
@@ -293,9 +293,9 @@ def tiles(shape: tuple[int, ...], runs: list[int] | None = None) -> list[Tile]:
     return list(found)
 
 
-def _cuts(size: int) -> list[int]:
-    """Even cuts and halvings, the largest first."""
-    even = {ceil_div(size, parts) for parts in range(1, min(size, PARTS) + 1)}
+def _cuts(size: int, cores: int) -> list[int]:
+    """Even cuts of all and of a core's share, and halvings, the largest first."""
+    even = {ceil_div(each, parts) for each in (size, ceil_div(size, cores)) for parts in range(1, min(each, PARTS) + 1)}
     return sorted(even | {size >> k for k in range(size.bit_length()) if size >> k}, reverse=True)
 
 

@@ -36,7 +36,7 @@ class PadRows(Pass):
     group of banks, one after another.
 
     1. Some nest moves along a variable by elements of one operand in UB and by rows of another one, whose elements the
-       first one has or is folded from: not each of its own for a row. No index of the other one is data.
+       first one has, too, or is folded from; rows longer than a repeat are folded block by block. No index is data.
     2. Nothing under an opaque mark touches the buffer: what is emitted for it may want its rows without gaps.
     3. All buffers in UB fit twice with what is added, and no row becomes longer by more than half.
     """
@@ -45,7 +45,7 @@ class PadRows(Pass):
     requires: ClassVar[frozenset[str]] = frozenset({"one-store-per-nest", "zero-based-loops"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        found = _Columns()
+        found = _Columns(chip.vector.bytes_per_cycle)
         found.function(subject)
         room = free_bytes(MEMORY, chip) - SLOTS * sum(_bytes(buffer, _dense(buffer)) for buffer in found.allocated)
         padded: dict[Any, Any] = {}
@@ -69,8 +69,9 @@ class PadRows(Pass):
 class _Columns(Rewriter):
     """Which axes of buffers in UB are walked while another operand is walked by elements."""
 
-    def __init__(self) -> None:
+    def __init__(self, repeat_bytes: int) -> None:
         super().__init__()
+        self.repeat_bytes = repeat_bytes
         self.allocated: list[Any] = []
         self.crossed: dict[Any, set[int]] = {}
         self.fixed: set[Any] = set()
@@ -100,7 +101,7 @@ class _Columns(Rewriter):
             by_element, moved = one.by_element(loops), loops.intersection(variables_of(list(one.indices)))
             for other in accesses:
                 across = other.by_element(loops)
-                if across & moved or one.is_stored:
+                if across & moved or (one.is_stored and other.row_bytes <= self.repeat_bytes):
                     axes = {axis for variable in by_element - across for axis in other.rows_of(variable)}
                     self.crossed.setdefault(other.buffer, set()).update(axes)
 
@@ -110,6 +111,10 @@ class _Access:
     buffer: Any
     indices: tuple[Any, ...]
     is_stored: bool
+
+    @property
+    def row_bytes(self) -> int:
+        return prod(int(n) for n in list(self.buffer.shape)[-1:]) * itemsize(self.buffer.dtype)
 
     def by_element(self, loops: set[Any]) -> set[Any]:
         """The loop variables that move it within a row."""

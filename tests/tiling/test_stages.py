@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tvm import te, tirx
 
-from compiler.tiling.stages import Stage, effort, needs, stages_of, transfer
+from compiler.tiling.stages import Effort, Stage, effort, needs, stages_of, transfer
 from compiler.tiling.vector import new_schedule, read_pattern, root_blocks
 from tests.tiling.test_vector import softmax
 
 
-def stages(define: Any, *shapes: tuple[int, ...]) -> list[Stage]:
-    inputs = [te.placeholder(shape, "float32", f"x{n}") for n, shape in enumerate(shapes)]
+def stages(define: Any, *shapes: tuple[int, ...], dtype: str = "float32") -> list[Stage]:
+    inputs = [te.placeholder(shape, dtype, f"x{n}") for n, shape in enumerate(shapes)]
     sch = new_schedule(te.create_prim_func([*inputs, define(*inputs)]))
     return stages_of(sch, root_blocks(sch))
 
@@ -60,6 +60,25 @@ def test_what_a_reduction_folds_takes_room() -> None:
 
     (stage,) = stages(define, (4, 512))
     assert effort(stage, stage.axes).temporary_bytes == 4 * 512 * 4
+
+
+def test_what_one_row_rounds_to_sixteen_bits_counts_as_such() -> None:
+    def define(x: Any) -> Any:
+        wide = lambda i: x[i].astype("float32")  # noqa: E731
+        return te.compute((256,), lambda i: ((wide(i) - 1.0) * wide(i) + wide(i)).astype("float16"), "y")
+
+    (stage,) = stages(define, (256,), dtype="float16")
+    assert effort(stage, stage.axes) == Effort(1, 512, 0)
+
+
+def test_squares_are_widened_by_their_product() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 512), "k")
+        return te.compute((4,), lambda i: te.sum(x[i, k].astype("float32") * x[i, k].astype("float32"), axis=k), "sum")
+
+    (stage,) = stages(define, (4, 512), dtype="float16")
+    found = effort(stage, stage.axes)
+    assert (found.instructions, found.temporary_bytes) == (2, 4 * 512 * 4)
 
 
 @pytest.mark.parametrize(

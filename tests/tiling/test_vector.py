@@ -106,13 +106,20 @@ def test_cores_share_the_loops_over_tiles_evenly() -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (1000, 777), (3, 1, 5)])
 def test_tiles_range_from_one_element_to_everything(shape: tuple[int, ...]) -> None:
-    sizes = {int(np.prod(tile.extents)) for tile in tiles(shape)}
+    sizes = {int(np.prod(tile.extents)) for tile in tiles(shape, 20)}
     assert {1, int(np.prod(shape))} <= sizes
 
 
+@pytest.mark.parametrize("cores", [1, 20, 32])
+def test_cuts_of_the_share_of_a_core(cores: int) -> None:
+    rows = {tile.extents[0] for tile in tiles((1000, 777), cores) if tile.extents[1] == 777}
+    share = -(-1000 // cores)
+    assert {-(-share // parts) for parts in (1, 2, 3, 5)} <= rows
+
+
 def test_an_axis_along_which_an_input_is_contiguous_is_cut_with_the_last() -> None:
-    assert Tile((32, 1, 50)) in tiles((64, 7, 100), [0])
-    assert Tile((32, 1, 50)) not in tiles((64, 7, 100))
+    assert Tile((32, 1, 50)) in tiles((64, 7, 100), 1, [0])
+    assert Tile((32, 1, 50)) not in tiles((64, 7, 100), 1)
 
 
 def test_tiles_of_a_transposition_are_blocks_of_whole_lines() -> None:
