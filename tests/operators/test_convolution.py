@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from compiler.errors import InvalidError
-from tests.operators.evaluate import evaluate
+from compiler.operators.convolution import conv, convolution_windows
+from compiler.operators.phases import by_phases
+from tests.operators.evaluate import Eager, Known, evaluate
 from tests.operators.oracle import floats, onnxruntime_node
 
 Shape = tuple[int, ...]
@@ -80,3 +82,48 @@ def test_conv_transpose(x_shape: Shape, w_shape: Shape, attributes: dict[str, An
 def test_weights_that_do_not_fit_are_refused(w_shape: Shape, attributes: dict[str, Any], rule: str) -> None:
     with pytest.raises(InvalidError, match=rule):
         evaluate("Conv", floats(0, 1, 3, 8, 8), floats(1, *w_shape), **attributes)
+
+
+BY_PHASES: list[tuple[Shape, Shape, dict[str, Any]]] = [
+    ((1, 3, 24, 22), (5, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}),
+    ((2, 3, 8, 12), (6, 3, 4, 4), {"strides": [4, 4]}),
+    ((1, 1, 15, 21), (2, 1, 8, 9), {"pads": [2, 0, 7, 1], "strides": [3, 3]}),
+    ((1, 4, 10, 14), (3, 4, 7, 7), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    ((1, 3, 32, 32), (4, 3, 11, 11), {"strides": [4, 4]}),
+]
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes", BY_PHASES)
+def test_steps_over_few_channels_become_channels(
+    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the weights are known; the convolution that is left goes in steps of one."""
+    called: list[Any] = []
+    call = Eager.call
+
+    def noted(self: Eager, name: str, *values: Any, **given: Any) -> Any:
+        called.append((name, given.get("strides")))
+        return call(self, name, *values, **given)
+
+    monkeypatch.setattr(Eager, "call", noted)
+    x, w, b = (floats(at, *shape, dtype="float16") for at, shape in enumerate((x_shape, w_shape, w_shape[:1])))
+    expected = onnxruntime_node("Conv", [array.astype("float32") for array in (x, w, b)], **attributes)[0]
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    result = conv(Eager(), Known(x), Known(w, is_constant=True), Known(b), **given)
+    np.testing.assert_allclose(result.array, expected, rtol=2e-3, atol=2e-2)
+    assert ("tilewright::Convolution", (1, 1)) in called
+
+
+@pytest.mark.parametrize(
+    "x_shape, w_shape, attributes",
+    [
+        ((1, 3, 23, 22), (5, 3, 7, 7), {"strides": (2, 2)}),  # steps do not cover the image
+        ((1, 3, 24, 22), (5, 3, 3, 3), {"strides": (2, 2)}),  # as many blocks almost
+        ((1, 3, 24, 24), (5, 3, 7, 7), {"strides": (2, 3)}),
+        ((1, 16, 24, 24), (5, 16, 7, 7), {"strides": (2, 2)}),  # blocks are full
+    ],
+)
+def test_steps_that_stay(x_shape: Shape, w_shape: Shape, attributes: dict[str, Any]) -> None:
+    x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=True)
+    windows = convolution_windows(x, w, attributes["strides"], None, None, "NOTSET", 1)
+    assert by_phases(Eager(), x, w, windows, 16) == (x, w, windows)
