@@ -33,7 +33,36 @@ def conv(
     if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
         raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
     windows = convolution_windows(x, w, strides, pads, dilations, auto_pad, group)
+    if group == 1 and _are_patches(x, windows):
+        return patches_product(graph, x, w, b, windows)
     return convolve(graph, x, w, b, windows, group)
+
+
+def _are_patches(x: Value, windows: Windows) -> bool:
+    """Windows side by side over few channels, with rows of a block or more.
+
+    The cube would see a whole block of channels, most of them zero; to move rows of that length costs less.
+    """
+    block = channel_block(dtype_of(x))
+    covered = tuple(count * step for count, step in zip(windows.outputs, windows.strides, strict=True))
+    side_by_side = windows.kernel == windows.strides and covered == windows.extents
+    plain = not any(windows.pads) and all(step == 1 for step in windows.dilations)
+    return side_by_side and plain and shape_of(x)[1] * 2 <= block <= windows.kernel[-1]
+
+
+def patches_product(graph: Graph, x: Value, w: Value, b: Value | None, windows: Windows) -> Any:
+    """A convolution whose windows share nothing: the product of a matrix with a window in each row."""
+    (batch, channels, *_), outputs, rank = shape_of(x), shape_of(w)[0], len(windows.kernel)
+    places = int(np.prod(windows.outputs))
+    sides = [side for pair in zip(windows.outputs, windows.kernel, strict=True) for side in pair]
+    apart = graph.call("Reshape", x, np.array([batch, channels, *sides]))
+    perm = (0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
+    rows = graph.call("Reshape", graph.call("Transpose", apart, perm=perm), np.array([batch * places, -1]))
+    product = graph.call("Gemm", rows, graph.call("Reshape", w, np.array([outputs, -1])), b, transB=1)
+    of_batch = graph.call("Reshape", product, np.array([batch, places, outputs]))
+    return graph.call(
+        "Reshape", graph.call("Transpose", of_batch, perm=(0, 2, 1)), np.array([batch, outputs, *windows.outputs])
+    )
 
 
 def convolve(

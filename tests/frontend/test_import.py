@@ -149,6 +149,18 @@ def test_constant_weights_are_packed_at_compile_time(precision: str, channels: i
     assert len(main.calls) == 1
 
 
+@pytest.mark.parametrize(("side", "channels", "width", "product"), [
+    (16, 3, 64, True), (8, 3, 64, False), (16, 16, 64, False), (16, 3, 72, False),
+])  # fmt: skip
+def test_patches_of_few_channels_are_a_product(side: int, channels: int, width: int, product: bool) -> None:
+    weights = np.ones((12, channels, side, side), np.float32)
+    nodes = [node("Conv", "x w", "y", strides=[side, side])]
+    network = model(nodes, {"x": (1, channels, 32, width)}, ["y"], {"w": weights})
+    module = import_model(network.SerializeToString(), precision="fp16").module
+    operators = {graph.attribute(module[call.callee], "tw.operator") for call in graph.read(module["main"]).calls}
+    assert ("Gemm" in operators) == product
+
+
 def test_unknown_precision() -> None:
     with pytest.raises(UsageError, match="TW2046"):
         import_model(relu([2]), precision="fp8")

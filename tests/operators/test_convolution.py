@@ -23,6 +23,10 @@ CONVOLUTIONS: list[tuple[Shape, Shape, dict[str, Any]]] = [
     ((1, 1, 5, 5), (2, 1, 5, 5), {}),
     ((2, 17, 6, 5), (3, 17, 3, 3), {"auto_pad": "VALID", "strides": [3, 2]}),
     ((1, 2, 5, 6, 4), (3, 2, 2, 3, 1), {"auto_pad": "SAME_LOWER", "strides": [2, 1, 2]}),
+    ((2, 3, 8, 24), (5, 3, 4, 8), {"strides": [4, 8]}),  # windows side by side
+    ((1, 2, 27), (3, 2, 9), {"strides": [9]}),
+    ((2, 1, 4, 3, 16), (2, 1, 2, 3, 8), {"strides": [2, 3, 8]}),
+    ((1, 3, 9, 24), (5, 3, 4, 8), {"strides": [4, 8]}),  # a row is left over
 ]
 
 
