@@ -290,12 +290,23 @@ def bring_operand(
     transposed: bool = False,
 ) -> None:
     """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``."""
+    order = _matrices_last(sch.get(master), index)
     far = sch.cache_read(master, index, L1)
     near = sch.cache_read(master, index, scope)
+    if order != sorted(order):
+        sch.transform_layout(far, ("write", 0), lambda *i: [i[at] for at in order])
+        sch.transform_layout(near, ("write", 0), lambda *i: [i[at] for at in order])
     sch.compute_at(near, at_step, preserve_unit_loops=True)
     sch.compute_at(far, at_chunk, preserve_unit_loops=True)
     mark(sch, near, at_step, what + " transposed" if transposed else what)
     mark(sch, far, at_chunk, what)
+
+
+def _matrices_last(block: Any, index: int) -> list[int]:
+    """The axes of an operand, those that say which matrix it is first: on the core, it is rows and columns."""
+    read, *others = (one.region for one in (block.reads[index], block.reads[1 - index], block.writes[0]))
+    matrix = [not all(any(axis.min.same_as(same.min) for same in other) for other in others) for axis in read]
+    return sorted(range(len(read)), key=lambda at: matrix[at])
 
 
 # ---- the result and what follows it ------------------------------------------------------------------------------

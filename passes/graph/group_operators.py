@@ -40,8 +40,8 @@ class GroupOperators(Pass):
     product of that with something become one group, so that scores never leave the core. By (1) no value leaves a
     group and comes back, so the groups are in an order without cycles.
 
-    A product takes along the transposition that nobody else reads of its second operand, where
-    (4) only the last two axes change places: what is a row to one is a column to the other, and loads turn them.
+    A product takes along a transposition that nobody else reads of one of its operands, where
+    (4) what lies side by side does so along rows of a matrix, or along columns of the second: loads turn these.
     """
 
     name: ClassVar[str] = "group-operators"
@@ -105,10 +105,11 @@ class _Grouping:
 
     def _take_transpositions(self, group: _Group) -> None:
         for product in [call for call in group.calls if schedule_of(self.module, call) == "matmul"]:
-            operand = self._only_reader(group, product.arguments[1:2], "movement")
-            if operand is not None and swaps_rows_and_columns(self.module[operand.calls[-1].callee]):
-                group.calls[:] = [*operand.calls, *group.calls]
-                self.group_of[operand.calls[-1].var] = group
+            for at, argument in enumerate(product.arguments[:2]):
+                operand = self._only_reader(group, [argument], "movement")
+                if operand is not None and keeps_runs(self.module[operand.calls[-1].callee], 1 + at):
+                    group.calls[:] = [*operand.calls, *group.calls]
+                    self.group_of[operand.calls[-1].var] = group
 
     def _only_reader(self, reader: _Group, arguments: Iterable[Any], schedule: str) -> _Group | None:
         """The group of class ``schedule`` whose result is among ``arguments`` and goes nowhere but to ``reader``."""
@@ -184,15 +185,16 @@ def schedule_of(module: Any, call: Call) -> str:
     return str(module[call.callee].attrs["tw.schedule"])
 
 
-def swaps_rows_and_columns(func: Any) -> bool:
-    """Whether an operator only moves elements, to where the last two indices have changed places."""
+def keeps_runs(func: Any, axes: int) -> bool:
+    """Whether an operator only changes the order of axes, and the last one of its input is among its last ``axes``."""
     stores: list[Any] = []
     structural_walk(func.body, (tirx.BufferStore, stores.append))
     if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(stores[0].indices) < 2:
         return False
-    *batch, row, column = stores[0].indices
-    wanted, held = [*batch, column, row], stores[0].value.indices
-    return len(held) == len(wanted) and all(i.same_as(j) for i, j in zip(held, wanted, strict=True))
+    written, read = list(stores[0].indices), list(stores[0].value.indices)
+    if len(read) != len(written) or not all(any(i.same_as(j) for j in written) for i in read):
+        return False
+    return any(read[-1].same_as(j) for j in written[-axes:])
 
 
 @dataclass

@@ -138,13 +138,19 @@ def test_keys_that_are_transposed_belong_to_attention() -> None:
     assert groups(nodes, shapes, ["y"]) == [["MatMul"], ["Transpose", "MatMul", "Softmax", "MatMul"]]
 
 
-@pytest.mark.parametrize("perm", [[2, 1, 0], [1, 0, 2]])
-def test_other_orders_of_axes_are_kernels_of_their_own(perm: list[int]) -> None:
-    nodes = [node("Transpose", "b", "t", perm=perm), node("MatMul", "a t", "y")]
-    shape = [0, 0, 0]
-    for place, axis in enumerate(perm):
-        shape[axis] = (2, 8, 12)[place]
-    assert groups(nodes, {"a": (2, 16, 8), "b": tuple(shape)}, ["y"]) == [["Transpose"], ["MatMul"]]
+@pytest.mark.parametrize(("perm", "first", "second"), [
+    ([0, 2, 1], False, True), ([1, 0, 2], True, True), ([1, 2, 0], False, True), ([2, 1, 0], False, False),
+])  # fmt: skip
+def test_operands_with_runs_of_elements_are_read_where_they_were(perm: list[int], first: bool, second: bool) -> None:
+    """What is loaded has to lie side by side along a row, or along a column of the second operand."""
+    for read, shapes in ((second, {"a": (2, 16, 8), "b": (2, 8, 12)}), (first, {"b": (2, 16, 8), "a": (2, 8, 12)})):
+        inputs = ["a t", "t a"][shapes["b"] == (2, 16, 8)]
+        nodes = [node("Transpose", "b", "t", perm=perm), node("MatMul", inputs, "y")]
+        stored = [0, 0, 0]
+        for place, axis in enumerate(perm):
+            stored[axis] = shapes["b"][place]
+        found = groups(nodes, {"a": shapes["a"], "b": tuple(stored)}, ["y"])
+        assert found == ([["Transpose", "MatMul"]] if read else [["Transpose"], ["MatMul"]])
 
 
 def test_a_group_is_bounded() -> None:
