@@ -5,7 +5,7 @@ This is all that synchronisation knows of a kernel; where flags go is up to who 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
@@ -289,9 +289,10 @@ class Reader:
             else:
                 view = args.views[at]
                 access = self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
-                pitched = tensor.strides is None and not open_slots & {s.name for s in tensor.slots(rank)[1:]}
-                if pitched and not access.blocks and access.extent_bytes == view.extent_bytes:
-                    access = replace(access, rows=_rows(view))
+                own = {slot.name for slot in tensor.slots(rank)[1:]}
+                pitched = not open_slots & own if tensor.strides is None else not open_slots
+                if pitched and access.extent_bytes == view.extent_bytes:
+                    access = access.in_rows(_rows(view))
                 accesses.append(access)
         return accesses, args
 

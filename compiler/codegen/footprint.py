@@ -7,7 +7,7 @@ is only known by its bounds. Where the bounds are not known either, the operand 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -197,6 +197,12 @@ class Access:
     turn: Turn | None = None  # where the buffer is a ring: the block whose executions take its slots in turn
     ring: object = None
     phase: int = 0  # of that block
+
+    def in_rows(self, rows: tuple[int, int] | None) -> Access:
+        """The access with what is known of its rows; on chip, where these are whole blocks."""
+        if rows is None or (self.blocks and (rows[0] % 32 or rows[1] % 32 or not self.offset.multiple())):
+            return self
+        return replace(self, rows=rows)
 
     def meets(self, earlier: Access, loops: Mapping[LoopRange, str]) -> bool:
         """Whether this access may touch a byte of an earlier one, one of the two writing it.

@@ -112,6 +112,31 @@ def test_columns_beside_each_other_need_no_order() -> None:
     assert _synced(func) == ["for", "st"]
 
 
+def _columns_of_ub(columns: int, first: int = 0) -> Any:
+    """Results of a product that leave L0C in pieces, side by side."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(o: T.Buffer((16, 64), "float16")) -> None:
+        x = T.alloc_buffer((16, 64), "float16", scope="local.ub")
+        c = T.alloc_buffer((2, 16, 16), scope="local.l0c")
+        for j in range(2):
+            T.evaluate(
+                T.call_extern(
+                    "void", "tw.fix.ub.nd.fp16.fp32.none", T.address_of(x[0, first + j * columns]),
+                    T.address_of(c[j, 0, 0]), 16, columns, 16, 64,
+                )
+            )  # fmt: skip
+
+    return func
+
+
+def test_columns_beside_each_other_on_chip_need_order_where_they_share_blocks() -> None:
+    tw2 = load_chip("tw2")
+    assert _synced(_columns_of_ub(16), tw2) == ["for", "fix"]
+    assert _synced(_columns_of_ub(8), tw2) == ["for", "pipe_barrier.fix", "fix"]
+    assert _synced(_columns_of_ub(16, first=8), tw2) == ["for", "pipe_barrier.fix", "fix"]
+
+
 def test_columns_that_overlap_do() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(o: T.Buffer((8, 64), "float32")) -> None:
