@@ -85,6 +85,7 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
     yield _compile(jobs[0], chip, observer)
     jobs = jobs[1:]
     _Inherited.jobs, _Inherited.chip = jobs, chip
+    gc.freeze()  # what the processes inherit is none of their garbage: they need not look through it after each kernel
     try:
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
             for tables in pool.map(_in_process, range(len(jobs))):
@@ -96,6 +97,7 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
         hint = "compile again with --jobs 1 to see which; please report it"
         raise WorkerDied(Problem("TW7003", f"a process that compiled {names}... died", hint=hint)) from error
     finally:
+        gc.unfreeze()
         _Inherited.jobs, _Inherited.chip = [], None
 
 

@@ -14,7 +14,6 @@ from math import isqrt, prod
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
-from tvm_ffi import structural_map, structural_walk
 
 from compiler.codegen.residence import llb_pays
 from compiler.target import Chip
@@ -23,6 +22,7 @@ from compiler.tiling.matmul_problem import Problem, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import ddr_bytes_per_cycle, work_of
 from compiler.tiling.ranking import predicted_cycles
+from compiler.tir.structure import structural_map, structural_walk
 
 SWITCH = "split-k"  # what ablations call it
 LONG = 4  # times the side of a square of as many results, that k is at least
