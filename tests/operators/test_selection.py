@@ -113,6 +113,15 @@ def test_non_max_suppression_without_a_score_limit_takes_any_score() -> None:
     np.testing.assert_array_equal(rows[: count[0]], expected)
 
 
+def test_boxes_without_an_area_overlap_nothing() -> None:
+    corners = np.array([[[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 2, 2], [0, 1, 2, 1]]], np.float32)
+    inputs = [corners, np.array([[[4, 3, 2, 1]]], np.float32), np.array([4], np.int64), np.array([0], np.float32)]
+    expected = onnxruntime_node("NonMaxSuppression", inputs)[0]
+    rows, count = evaluate("NonMaxSuppression", *inputs, constants=[2, 3])
+    assert count[0] == 4
+    np.testing.assert_array_equal(rows[: count[0]], expected)
+
+
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 @pytest.mark.parametrize(("classes", "number"), [(3, 2), (3, 37), (1, 1031), (1, 7001)])
 def test_non_max_suppression_is_vector_work(chip: str, classes: int, number: int) -> None:
