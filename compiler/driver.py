@@ -12,7 +12,7 @@ from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
 from compiler.buffers import Buffers
-from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.kernel import CONSTANTS, OUTPUTS
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, link
 from compiler.codegen.residence import GraphBuffer, PlacedKernel
 from compiler.frontend import Imported, import_model
@@ -196,8 +196,11 @@ class ModelKernels:
 
     def _job(self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str]) -> Job:
         declared = self.buffers.declared
-        constants = [index for index, name in enumerate(arguments) if declared[name].role in ("constant", "input")]
-        return Job(func.with_attr(CONSTANTS, constants), schedule, self._name(members))
+        roles = [declared[name].role for name in arguments]
+        func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
+        if "output" in roles:
+            func = func.with_attr(OUTPUTS, [index for index, role in enumerate(roles) if role == "output"])
+        return Job(func, schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))

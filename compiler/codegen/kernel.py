@@ -23,6 +23,7 @@ from compiler.target import Chip
 
 _BLOCK = 32
 CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
+OUTPUTS = "outputs"  # attribute of a PrimFunc: the indices of parameters that are results of the model
 TURNS = "tw.turns"  # attribute of a PrimFunc: what KernelCode has of that name
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load
-from compiler.codegen.kernel import CONSTANTS, TURNS
+from compiler.codegen.kernel import CONSTANTS, OUTPUTS, TURNS
 from compiler.codegen.residence import llb_pays
 from compiler.codegen.sharing import Sharing, sharing
 from compiler.codegen.staging import Staging
+from compiler.graph import attribute as attribute_of
 from compiler.target import Chip
 from compiler.tir.rewriter import sequence, thread_variable
 from compiler.tir.structure import structural_map
@@ -57,7 +58,8 @@ class ShareLoads(Pass):
        who brings one waits until all have loaded the one that lies there. For that all cores run in all turns.
     5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there, and
        with each further load by more than a flag takes between cores.
-    6. A parameter that another kernel may write stays what it is where the linker may keep it in LLB altogether.
+    6. A parameter that another kernel may write stays what it is where the linker may keep it in LLB altogether; what
+       is stored there does not take DDR's time, either, unless it is a result of the model.
     """
 
     name: ClassVar[str] = "share-loads"
@@ -70,7 +72,8 @@ class ShareLoads(Pass):
         if sites.core is None or sites.cores < 2:
             return subject
         constants = _constants(subject)
-        choice = _Choice(sites, chip, constants if llb_pays(chip) else None)
+        far = None if constants is None or not llb_pays(chip) else constants | _parameters(subject, OUTPUTS)
+        choice = _Choice(sites, chip, far)
         chosen = choice.best(self.always)
         if not chosen:
             return subject
@@ -86,7 +89,12 @@ def _constants(func: Any) -> frozenset[Any] | None:
     """The parameters that no kernel writes; None where that is not known."""
     if func.attrs is None or CONSTANTS not in func.attrs:
         return None
-    return frozenset(func.params[int(index)] for index in func.attrs[CONSTANTS])
+    return _parameters(func, CONSTANTS)
+
+
+def _parameters(func: Any, attribute: str) -> frozenset[Any]:
+    """Those whose indices an attribute has."""
+    return frozenset(func.params[int(index)] for index in attribute_of(func, attribute, ()))
 
 
 def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> Any:

@@ -13,8 +13,9 @@ from tvm.script import tirx as T
 
 from compiler import pipeline
 from compiler.codegen import generate
-from compiler.codegen.kernel import TURNS
+from compiler.codegen.kernel import CONSTANTS, OUTPUTS, TURNS
 from compiler.codegen.link import GraphBuffer, PlacedKernel, link
+from compiler.kernels import compile_kernel
 from compiler.operators.matmul import matmul
 from compiler.sim.simulator import Run, simulate
 from compiler.sim.statistics import statistics
@@ -288,3 +289,15 @@ def test_products_read_less(chip_name: str, shape: tuple[int, int, int]) -> None
     np.testing.assert_array_equal(result, expected)
     assert statistics(shared).ddr_bytes < 0.9 * statistics(alone).ddr_bytes
     assert shared.cycles < alone.cycles
+
+
+def test_stores_of_a_result_of_the_model_take_time_of_ddr_that_shared_loads_save() -> None:
+    """Of what another kernel reads the linker may keep all in LLB."""
+    chip = load_chip("tw2")
+    a, b = (te.placeholder((512, 512), "float16", name) for name in "ab")
+    func = te.create_prim_func([a, b, matmul(a, b)]).with_attr(CONSTANTS, [0, 1])
+    shared = {}
+    for name, product in (("intermediate", func), ("result", func.with_attr(OUTPUTS, [2]))):
+        code = compile_kernel(product, "matmul", chip, pipeline.Observer()).code
+        shared[name] = sum(parameter.size_bytes for parameter in code.parameters if parameter.scratch)
+    assert shared["result"] > shared["intermediate"] > 0
