@@ -61,7 +61,8 @@ def quality(job: Job, chip: Chip, count: int) -> Quality | None:
     others = [sample for sample in found.samples if sample.at_random]
     works, simulated = [sample.work for sample in others], np.array([sample.cycles for sample in others])
     correlations = {
-        name: spearman(predicted_cycles(works, chip, learned=learned), simulated) for name, learned in RANKINGS.items()
+        name: spearman(predicted_cycles(works, chip, learned=learned, least=found.least), simulated)
+        for name, learned in RANKINGS.items()
     }
     return Quality(job.name, found.tiles, len(cycles), best, picks | {"search": searched / best - 1}, correlations)
 

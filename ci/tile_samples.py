@@ -22,7 +22,7 @@ from compiler.kernel_pool import Job
 from compiler.kernels import spaces
 from compiler.pipeline import Observer
 from compiler.target import Chip
-from compiler.tiling.ranking import Ranked, ranked
+from compiler.tiling.ranking import Ranked, least_of, ranked
 from compiler.tiling.search import Space, Work
 
 
@@ -43,6 +43,7 @@ class Sampled:
     name: str
     samples: tuple[Sample, ...]
     tiles: int  # that there are
+    least: Any = None  # `least_of` all of them
 
 
 def space_of(job: Job, chip: Chip) -> Space | None:
@@ -91,7 +92,7 @@ def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sam
         for one in found
         if one.tile in chosen and (cycles := timed(space, one.tile, chip, job.name))
     ]
-    return Sampled(job.name, tuple(samples), len(found))
+    return Sampled(job.name, tuple(samples), len(found), least_of([one.work for one in found], chip))
 
 
 class _Inherited:

@@ -27,7 +27,7 @@ from compiler.tiling.ranking import FEATURES, Forest, features
 from compiler.tiling.search import analytical_cycles
 
 FOLDER = Path(compiler.tiling.__file__).parent / "models"
-KERNELS, TILES = 240, 16
+KERNELS, TILES = 200, 16
 TREES = 110
 PARAMETERS = {
     "objective": "reg:squarederror",
@@ -49,7 +49,7 @@ def examples(kernels: Sequence[Sampled], chip: Chip) -> tuple[np.ndarray, np.nda
             continue
         works = [sample.work for sample in kernel.samples]
         cycles = np.array([sample.cycles for sample in kernel.samples], np.float64)
-        rows.append(features(works, chip))
+        rows.append(features(works, chip, kernel.least))
         labels.append(np.log(cycles / [analytical_cycles(work, chip) for work in works]))
         weights.append(cycles.min() / cycles)
     return np.concatenate(rows), np.concatenate(labels), np.concatenate(weights)

@@ -43,6 +43,16 @@ FEATURES = (
     "log_cycles_of_turn",
     "log_cycles_of_step",
     "cores",  # share of the chip's
+    "log_more_cube",  # how much more each queue and shared path does than by the tile that asks the least of it
+    "log_more_vector",
+    "log_more_mte1",
+    "log_more_mte2",
+    "log_more_mte3",
+    "log_more_fix",
+    "log_more_scalar",
+    "log_more_ddr",
+    "log_more_llb",
+    "log_more_cycles",  # analytical
 )
 
 
@@ -68,15 +78,25 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     return [listed[index] for index in np.lexsort((costs.cycles, cycles))]
 
 
-def predicted_cycles(works: Sequence[Work], chip: Chip, *, learned: bool = True) -> np.ndarray:
-    """Of each tile, no less than its busiest queue takes. Without a model for the chip, the analytical cost alone."""
+def predicted_cycles(
+    works: Sequence[Work], chip: Chip, *, learned: bool = True, least: np.ndarray | None = None
+) -> np.ndarray:
+    """Of each tile, no less than its busiest queue takes. Without a model for the chip, the analytical cost alone.
+
+    ``least`` is that of all tiles of the kernel, where these works are not of all.
+    """
     costs = _Costs.of(works, chip)
-    return costs.learned(chip) if learned else costs.cycles
+    return costs.learned(chip, least) if learned else costs.cycles
 
 
-def features(works: Sequence[Work], chip: Chip) -> np.ndarray:
+def features(works: Sequence[Work], chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
     """[work, feature], in the order of FEATURES."""
-    return _Costs.of(works, chip).features(chip)
+    return _Costs.of(works, chip).features(chip, least)
+
+
+def least_of(works: Sequence[Work], chip: Chip) -> np.ndarray:
+    """The least cycles of each queue and shared path by any tile of a kernel, and the least analytical cost."""
+    return _Costs.of(works, chip).demands.min(axis=0)
 
 
 @dataclass(frozen=True)
@@ -99,14 +119,18 @@ class _Costs:
         cycles = np.maximum(1.0, queues.max(axis=1)) + around[:, 0] + around[:, 1] + around[:, 2]
         return cls(queues, around, cycles, columns)
 
-    def learned(self, chip: Chip) -> np.ndarray:
+    @property
+    def demands(self) -> np.ndarray:
+        return np.maximum(np.concatenate((self.queues, self.cycles[:, None]), axis=1), 1.0)
+
+    def learned(self, chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
         forest = forest_of(chip) if len(self.cycles) else None
         if forest is None:
             return self.cycles
-        corrected = self.cycles * np.exp(forest.predict(self.features(chip)))
+        corrected = self.cycles * np.exp(forest.predict(self.features(chip, least)))
         return np.asarray(np.maximum(self.queues.max(axis=1), corrected))
 
-    def features(self, chip: Chip) -> np.ndarray:
+    def features(self, chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
         of, cycles = self.columns, self.cycles[:, None]
         queues, around = self.queues / cycles, self.around / cycles
         counts = np.stack((of.trips, of.turns, of.steps, of.instructions), axis=1)
@@ -121,6 +145,7 @@ class _Costs:
             np.log1p(counts),
             np.log(cycles / np.maximum(counts[:, :3], 1)),
             cores,
+            np.log(self.demands / (self.demands.min(axis=0) if least is None else least)),
         )
         return np.concatenate(parts, axis=1)
 
