@@ -312,8 +312,8 @@ def constant(value: float, dtype: np.dtype) -> np.ndarray:
 def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A (m x k) times B (k x n): floats in fp32, int8 exactly into int32. The one product of both engines.
 
-    The bits of a BLAS product do not depend on how its factors lie in memory, but for a single row or column, which
-    numpy hands to other routines: those always go there densely, row by row.
+    The bits of a BLAS product depend on how its factors lie in memory: small ones go to routines of their own for each
+    layout. They always go there densely, row by row.
     Each integer sum is exact in the float type it is formed in: every product is at most 2**14, so fp32 holds
     k < 2**10 of them and fp64 any k the cube takes.
     """
@@ -321,8 +321,5 @@ def cube_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         exact = np.float32 if a.shape[-1] < 1 << 10 else np.float64
         sums: np.ndarray = np.matmul(a.astype(exact), b.astype(exact))
         return sums.astype(np.int32)
-    a, b = to_fp32(a), to_fp32(b)
-    if a.shape[0] == 1 or b.shape[1] == 1:
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    product: np.ndarray = np.matmul(a, b)
+    product: np.ndarray = np.matmul(np.ascontiguousarray(to_fp32(a)), np.ascontiguousarray(to_fp32(b)))
     return product
