@@ -49,7 +49,10 @@ def measure(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     hazards: bool = False,
 ) -> Measured:
-    """Compile without a cache, in this process, and simulate; inputs are needed only where data decides the time."""
+    """Compile without a cache, in this process, and simulate; inputs count only where data decides the time.
+
+    Those that are not given are drawn at random.
+    """
     observer = Observer(without=without) if without else None
     artifact = compiler.compile(model, chip, precision=precision, shapes=shapes, cache=False, jobs=1, observer=observer)
     programs = [segment.program for segment in artifact.model.segments if isinstance(segment, ProgramSegment)]
@@ -67,9 +70,11 @@ def measure(
 
 def _arrays(artifact: compiler.Artifact, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     from compiler.runtime import ports
+    from compiler.runtime.random_inputs import random_array
 
     loaded = compiler.load(artifact)
-    return {**artifact.model.constants, **ports.to_buffers(loaded.inputs, inputs)}
+    drawn = {port.name: random_array(port, seed=0) for port in loaded.inputs if port.name not in inputs}
+    return {**artifact.model.constants, **ports.to_buffers(loaded.inputs, {**inputs, **drawn})}
 
 
 def _measured(runs: list[Run]) -> Measured:
