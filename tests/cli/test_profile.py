@@ -40,7 +40,7 @@ def test_details_show_queues_and_tile(capsys: pytest.CaptureFixture[str]) -> Non
     text = profiled(capsys, DIGITS, *FAST, "--top", "1", "--details")
     assert re.search(r"^  tile +\S", text, re.MULTILINE)
     assert re.search(r"^  MTE2 +\d", text, re.MULTILINE)
-    assert re.search(r"^  ddr_\w+ +[\d,]+ bytes in [\d,]+ copies$", text, re.MULTILINE)
+    assert re.search(r"^  (ddr|llb)_\w+ +[\d,]+ bytes in [\d,]+ copies$", text, re.MULTILINE)
 
 
 def test_an_artifact_gives_the_same_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

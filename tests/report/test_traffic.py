@@ -27,7 +27,7 @@ def test_tensors_are_called_as_people_call_them() -> None:
     assert ("image", "MTE2") in by_kernel["Relu_output_0"]
     results = {tensor for kept in by_kernel.values() for tensor, _ in kept if tensor.startswith("result of ")}
     assert results <= {f"result of {kernel}" for kernel in by_kernel}
-    assert any(tensor.startswith("constant w") for tensor, _ in by_kernel["Relu_1_output_0"])
+    assert any(tensor.startswith("constant w") for tensor, _ in by_kernel["Relu_2_output_0"])
     assert any(tensor == "logits" for tensor, _ in by_kernel["logits"])
 
 
