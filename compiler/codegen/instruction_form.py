@@ -18,7 +18,7 @@ from compiler.isa.encoding import form
 from compiler.isa.model import Row, Slot, dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
-from compiler.tir.structure import answered_once
+from compiler.tir.structure import answered_once, structural_walk
 
 PREFIX = "tw."
 AT = "tw.at"
@@ -110,6 +110,16 @@ class Call:
         """Those that it reads ("r") or writes ("w")."""
         addresses = [value for value in self.operands if isinstance(value, Address)]
         return [a.buffer for tensor, a in zip(self.row.tensors, addresses, strict=True) if role in tensor.role]
+
+    def deciding(self) -> list[Any]:
+        """Those whose elements the scalar unit reads to work out the operands."""
+        found: list[Any] = []
+        for value in self.operands:
+            parts = (*value.indices, value.byte_offset) if isinstance(value, Address) else (value,)
+            for part in parts:
+                if part is not None and not isinstance(part, tirx.IntImm | tirx.FloatImm | tirx.Var):
+                    structural_walk(part, (ir.TensorLoad, lambda load: found.append(load.source)))
+        return found
 
 
 def is_call(expression: Any, operator: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tvm import tirx
 
-from compiler.codegen.instruction_form import Address, Call, read_call
+from compiler.codegen.instruction_form import Call, read_call
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
@@ -123,13 +123,10 @@ def _queues(stmt: Any) -> set[Queue]:
 
 def _reads_data(stmt: Any) -> bool:
     """Whether the scalar unit has to read memory for it."""
-    for call in _calls(stmt):
-        for operand in call.operands:
-            parts = (*operand.indices, operand.byte_offset) if isinstance(operand, Address) else (operand,)
-            if any(loads(part) for part in parts if part is not None):
-                return True
-    return contains(stmt, tirx.For, lambda loop: loads(loop.extent)) or contains(
-        stmt, tirx.IfThenElse, lambda branch: loads(branch.condition)
+    return (
+        any(call.deciding() for call in _calls(stmt))
+        or contains(stmt, tirx.For, lambda loop: loads(loop.extent))
+        or contains(stmt, tirx.IfThenElse, lambda branch: loads(branch.condition))
     )
 
 

@@ -28,7 +28,7 @@ class HoistInvariants(Pass):
        for i: {ld a, x[i]; vmul a, a, g; st y[i], a}
 
     1. None of its operands depends on a variable that the loop defines.
-    2. What it reads, nothing in the loop writes but what has left the loop before it.
+    2. What it reads, and what decides its operands, nothing in the loop writes but what has left the loop before it.
     3. Its result is allocated in the loop, and nothing else in the loop writes there.
     4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
        addresses depend on no variable.
@@ -128,7 +128,7 @@ class _Facts:
     def leaves(self, found: _Found) -> bool:
         if uses(found.statement, self.defined):  # (1)
             return False
-        read = found.call.buffers("r")
+        read = [*found.call.buffers("r"), *found.call.deciding()]
         if any(self.written[buffer] and buffer not in self.left for buffer in read):  # (2)
             return False
         if any(buffer in self.allocated and buffer not in self.left for buffer in read):

@@ -131,3 +131,32 @@ def test_little_of_ub_is_kept_through_loops() -> None:
 
     keeps(kernel, TINY)
     assert not HoistInvariants().run(kernel, TW2).same_as(kernel)
+
+
+def test_what_data_decides_stays_with_the_data() -> None:
+    """A row that an index of the turn picks; the index is allocated in the loop, or outside and only written there."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def inside(
+        x: T.Buffer((8, 64), "float32"), which: T.Buffer((8,), "int32"), y: T.Buffer((8, 64), "float32")
+    ) -> None:
+        for i in range(8):
+            index = T.alloc_buffer((1,), "int32", scope="local.ub")
+            a = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.int32.1d", T.address_of(index[0]), 1, T.address_of(which[i]), 1, 1)
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[index[0], 0]), 1, 64)
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(a[0]), 1, 64)
+
+    @T.prim_func(s_tir=True, private=True)
+    def outside(
+        x: T.Buffer((8, 64), "float32"), which: T.Buffer((8,), "int32"), y: T.Buffer((8, 64), "float32")
+    ) -> None:
+        index = T.alloc_buffer((1,), "int32", scope="local.ub")
+        for i in range(8):
+            a = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.int32.1d", T.address_of(index[0]), 1, T.address_of(which[i]), 1, 1)
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[0, 0]), 1, index[0])
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(a[0]), 1, 64)
+
+    keeps(inside)
+    keeps(outside)
