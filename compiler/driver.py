@@ -198,8 +198,8 @@ class ModelKernels:
         declared = self.buffers.declared
         roles = [declared[name].role for name in arguments]
         func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
-        if "output" in roles:
-            func = func.with_attr(OUTPUTS, [index for index, role in enumerate(roles) if role == "output"])
+        # Also where there are none: a half of a kernel has the attributes of the whole.
+        func = func.with_attr(OUTPUTS, [index for index, role in enumerate(roles) if role == "output"])
         return Job(func, schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:

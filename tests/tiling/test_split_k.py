@@ -61,12 +61,16 @@ def test_results_are_those_of_one_kernel() -> None:
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "w"], ["p"], name="p"),
-            helper.make_node("Relu", ["p"], ["y"], name="y"),
+            helper.make_node("Add", ["p", "b"], ["s"], name="s"),
+            helper.make_node("Relu", ["s"], ["y"], name="y"),
         ],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (m, k))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.reshape(-1).tolist())],
+        [
+            helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.reshape(-1).tolist()),
+            helper.make_tensor("b", TensorProto.FLOAT, (n,), [0.5] * n),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
     x = np.random.default_rng(2).standard_normal((m, k)).astype(np.float32)
@@ -76,6 +80,6 @@ def test_results_are_those_of_one_kernel() -> None:
         kernels[without] = len(artifact.model.kernels)
         results[without] = artifact.run({"x": x}, hazards=True)["y"]
     assert list(kernels.values()) == [2, 1]
-    exact = np.maximum(x.astype(np.float16).astype(np.float64) @ weight.astype(np.float16).astype(np.float64), 0)
+    exact = np.maximum(x.astype(np.float16).astype(np.float64) @ weight.astype(np.float16).astype(np.float64) + 0.5, 0)
     for result in results.values():
         np.testing.assert_allclose(result, exact, rtol=1e-3, atol=2e-3)
