@@ -29,7 +29,7 @@ from models.architectures.yolo import yolo
 from models.digits import dataset
 from models.draws import Digits, Ids, Normal, Padding
 from models.graph import Graph
-from models.manifest import Draw, Input, Model
+from models.manifest import Draw, Input, Model, Tolerance
 
 ALL_CHIPS = ("tiny", "tw1", "tw2")
 BATCH = {0: "batch"}
@@ -74,7 +74,17 @@ MODELS: tuple[Model, ...] = (
     Model("squeezenet1.1-112", squeezenet, "Iandola et al., arXiv 1602.07360", image(112), opset=11),
     Model("densenet121-64", densenet, "Huang et al., arXiv 1608.06993", image(64)),
     Model("efficientnet-b0-64", efficientnet_b0, "Tan and Le, arXiv 1905.11946", image(64)),
-    Model("unet-transpose-64", unet, UNET, image(64), {"width": 16}, opset=13),
+    Model(
+        "unet-transpose-64",
+        unet,
+        UNET,
+        image(64),
+        {"width": 16},
+        opset=13,
+        # Logits near zero are what is left of sums over 23 layers, in another order for each way to compute them:
+        # onnxruntime with and without its optimisations differs by 1.26 times the tolerance with 1e-4.
+        tolerance=Tolerance(atol=2e-4),
+    ),
     Model("unet-resize-64", unet, UNET, image(64), {"width": 16, "transposed": False}, opset=13),
     Model(
         "bert-base-128",
