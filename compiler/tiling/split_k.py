@@ -27,7 +27,7 @@ from compiler.tir.structure import structural_map, structural_walk
 SWITCH = "split-k"  # what ablations call it
 LONG = 4  # times the side of a square of as many results, that k is at least
 SHORTEST = 128  # k of a part
-GAIN = 0.95  # of the cycles of one kernel, that two take at most
+GAIN = 0.92  # of the cycles of one kernel, that two take at most
 WORSE = 1.1  # of the cycles of the best count: what ends the search for one
 SUM_BYTES = 4  # of an element of a part
 
