@@ -107,6 +107,8 @@ class _Reader:
             for role in "rw":
                 for buffer in call.buffers(role):
                     self._touch(buffer, call, writes=role == "w")
+            for buffer in call.deciding():
+                self._touch(buffer, None, writes=False)
 
     def _scalar(self, node: Any) -> None:
         structural_walk(node, (ir.TensorLoad, lambda load: self._touch(load.source, None, writes=False)))

@@ -105,3 +105,19 @@ def test_what_is_loaded_or_made_piece_by_piece_stays() -> None:
         T.call_extern("void", STORE, T.address_of(o[0, 0]), 1, T.address_of(p[0]), 1, 64)
 
     keeps(kernel)
+
+
+def test_what_decides_an_address_later_stays() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(x: T.Buffer((8, 64), "float32"), o: T.Buffer((16,), "int32"), y: T.Buffer((64,), "float32")) -> None:
+        c = T.alloc_buffer((16,), "int32", scope="local.l0c")
+        s = T.alloc_buffer((16,), "int32", scope="local.ub")
+        p = T.alloc_buffer((16,), "int32", scope="local.ub")
+        a = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.fix.ub.nd.int32.int32.none", T.address_of(s[0]), T.address_of(c[0]), 1, 16, 16, 16)
+        T.call_extern("void", "tw.vaddi.int32.1d", T.address_of(p[0]), 1, T.address_of(s[0]), 1, 1000, 16)
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[s[0], 0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.int32.1d", T.address_of(o[0]), 1, T.address_of(p[0]), 1, 16)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[0]), 1, T.address_of(a[0]), 1, 64)
+
+    assert WorkInPlace().run(kernel, TW2).same_as(kernel)
