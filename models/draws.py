@@ -35,6 +35,29 @@ class Ids:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Whole numbers below ``limit`` as floats: the steps of a diffusion."""
+
+    limit: int
+    dtype: np.dtype[Any] = FLOAT32
+
+    def __call__(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(0, self.limit, shape).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """A symmetric matrix of zeros and ones: the edges of a graph in which any two nodes share one this often."""
+
+    share: float
+    dtype: np.dtype[Any] = FLOAT32
+
+    def __call__(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        upper = np.triu(rng.random(shape) < self.share, 1)
+        return (upper | np.swapaxes(upper, -1, -2)).astype(self.dtype)
+
+
+@dataclass(frozen=True)
 class Padding:
     """An attention mask: ones for the tokens of each sequence, at least half of it, then zeros for its padding."""
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
 from models import initial
 from models.graph import Graph
+
+Activation: TypeAlias = Callable[[Graph, str], str]
+
+
+def relu(graph: Graph, x: str) -> str:
+    return graph.op("Relu", x)
 
 
 def convolution(
@@ -15,19 +23,25 @@ def convolution(
     name: str,
     x: str,
     channels: tuple[int, int],
-    kernel: int,
+    kernel: int | tuple[int, ...],
     *,
-    stride: int = 1,
-    padding: int | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | None = None,
+    dilation: int = 1,
     groups: int = 1,
     bias: bool = False,
     gain: float = initial.RELU,
 ) -> str:
-    """Conv from channels[0] to channels[1]; padding keeps the size at stride 1 unless given."""
+    """Conv from channels[0] to channels[1]; padding keeps the size at stride 1 unless given.
+
+    A kernel that is a number has two axes; other ranks are tuples. Twice as many pads as axes are those of each side.
+    """
     inputs, outputs = channels
-    pad = (kernel - 1) // 2 if padding is None else padding
+    sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
+    same = tuple((size - 1) * dilation // 2 for size in sizes)
+    pads = same if padding is None else (padding,) * len(sizes) if isinstance(padding, int) else padding
     with graph.scope(name):
-        shape = (outputs, inputs // groups, kernel, kernel)
+        shape = (outputs, inputs // groups, *sizes)
         weight = graph.weight("weight", initial.filters(graph.rng("weight"), shape, gain))
         biases = [graph.weight("bias", initial.vector(graph.rng("bias"), outputs))] if bias else []
         return graph.op(
@@ -35,11 +49,11 @@ def convolution(
             x,
             weight,
             *biases,
-            dilations=[1, 1],
+            dilations=[dilation] * len(sizes),
             group=groups,
-            kernel_shape=[kernel, kernel],
-            pads=[pad] * 4,
-            strides=[stride, stride],
+            kernel_shape=list(sizes),
+            pads=list(pads if len(pads) == 2 * len(sizes) else pads * 2),
+            strides=[stride] * len(sizes) if isinstance(stride, int) else list(stride),
         )
 
 
@@ -81,8 +95,50 @@ def classifier(graph: Graph, name: str, x: str, sizes: tuple[int, int], *, pixel
     return linear(graph, name, flat, sizes, gemm=True, gain=math.sqrt(pixels) / spread)
 
 
+def conv_norm(
+    graph: Graph,
+    name: str,
+    x: str,
+    channels: tuple[int, int],
+    kernel: int | tuple[int, ...],
+    *,
+    activation: Activation | None = relu,
+    stride: int | tuple[int, ...] = 1,
+    dilation: int = 1,
+    groups: int = 1,
+    gain: float = initial.RELU,
+    scale: float = 1.0,
+) -> str:
+    """A convolution, its normalisation and an activation: what most convolutional networks are made of."""
+    with graph.scope(name):
+        x = convolution(graph, "conv", x, channels, kernel, stride=stride, dilation=dilation, groups=groups, gain=gain)
+        x = batch_norm(graph, "bn", x, channels[1], scale=scale)
+        return activation(graph, x) if activation else x
+
+
+def squeeze_excitation(graph: Graph, name: str, x: str, channels: int, squeezed: int, gate: Activation) -> str:
+    """Each channel times a gate, which two layers compute from the channels' means."""
+    with graph.scope(name):
+        means = graph.op("GlobalAveragePool", x)
+        hidden = relu(graph, convolution(graph, "fc1", means, (channels, squeezed), 1, bias=True))
+        return graph.op("Mul", x, gate(graph, convolution(graph, "fc2", hidden, (squeezed, channels), 1, bias=True)))
+
+
 def relu6(graph: Graph, x: str) -> str:
     return graph.op("Clip", x, 0.0, 6.0)
+
+
+def sigmoid(graph: Graph, x: str) -> str:
+    return graph.op("Sigmoid", x)
+
+
+def hard_sigmoid(graph: Graph, x: str) -> str:
+    return graph.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+
+
+def hard_swish(graph: Graph, x: str) -> str:
+    """One node where the opset has it, its parts where it is older."""
+    return graph.op("HardSwish", x) if graph.opset >= 14 else graph.op("Mul", x, hard_sigmoid(graph, x))
 
 
 def swish(graph: Graph, x: str) -> str:
@@ -113,6 +169,29 @@ def layer_norm(graph: Graph, name: str, x: str, width: int, *, epsilon: float = 
         variance = graph.op("ReduceMean", graph.op("Pow", centred, 2.0), axes=[-1], keepdims=1)
         deviation = graph.op("Sqrt", graph.op("Add", variance, epsilon))
         return graph.op("Add", graph.op("Mul", graph.op("Div", centred, deviation), scale), bias)
+
+
+def rms_norm(graph: Graph, name: str, x: str, width: int, *, epsilon: float = 1e-6) -> str:
+    """x / sqrt(mean(x^2)) * scale over the last axis, as decoders spell it out."""
+    with graph.scope(name):
+        scale = graph.weight("weight", initial.vector(graph.rng("weight"), width, 1.0, 0.2))
+        squares = graph.op("ReduceMean", graph.op("Pow", x, 2.0), axes=[-1], keepdims=1)
+        root = graph.op("Sqrt", graph.op("Add", squares, epsilon))
+        return graph.op("Mul", graph.op("Mul", x, graph.op("Reciprocal", root)), scale)
+
+
+def group_norm(graph: Graph, name: str, x: str, channels: int, groups: int, *, epsilon: float = 1e-5) -> str:
+    """As PyTorch exports it: InstanceNormalization of groups as channels, then scale and bias of each channel."""
+    with graph.scope(name):
+        parts = graph.op("Reshape", x, [0, groups, -1])
+        ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
+        normal = graph.op("InstanceNormalization", parts, ones, zeros, epsilon=epsilon)
+        normal = graph.op("Reshape", normal, graph.op("Shape", x))
+        weight, bias = (
+            graph.weight(part, initial.vector(graph.rng(part), channels, mean, 0.2).reshape(-1, 1, 1))
+            for part, mean in (("weight", 1.0), ("bias", 0.0))
+        )
+        return graph.op("Add", graph.op("Mul", normal, weight), bias)
 
 
 def embedding(graph: Graph, name: str, ids: str, count: int, width: int, *, scale: float = 1.0) -> str:

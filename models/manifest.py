@@ -49,6 +49,7 @@ class Tolerance:
     atol: float = 1e-4
     cosine: float = 0.999
     overlap: float = 0.9
+    elements: bool = True  # in fp32, too, only the direction counts where this is not set
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,20 @@ class HostKernel:
 
     operator: str
     reason: str
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """Cases that are known to fail: at which stage and with what in the message. One that passes is a fault, too."""
+
+    stage: str  # import, compile, run or match
+    message: str
+    reason: str
+    chips: tuple[str, ...] = ()  # all, if none is named
+    precisions: tuple[str, ...] = ()
+
+    def covers(self, chip: str, precision: str) -> bool:
+        return (not self.chips or chip in self.chips) and (not self.precisions or precision in self.precisions)
 
 
 @dataclass(frozen=True)
@@ -73,4 +88,8 @@ class Model:
     precisions: tuple[str, ...] = ("fp32", "fp16")
     tolerance: Tolerance = Tolerance()
     host_kernels: tuple[HostKernel, ...] = ()
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+    quantised: str = ""  # int8 or uint8: what convolutions and products read, in pairs of nodes around them
+    tier: str = "full"  # or smoke: small enough for every run of the tests
+    measured: bool = False  # is it one of those by which `make performance` states how good compiled programs are?
     held_out: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None  # of a trained model: its test data, labels
