@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import only_one, print_json
+from compiler.cli.model_options import add_ops_option
 from compiler.report.tables import columns
 
 if TYPE_CHECKING:
@@ -19,21 +20,22 @@ INTERNAL = "tilewright"  # the domain of operators that models do not call
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an operator to describe")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    add_ops_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from compiler.operators import all_operators
+    only_one(args, "markdown")
+    from compiler.operators import all_operators, load_operators
 
+    load_operators(args.ops)
     public = [one for one in all_operators() if one.domain != INTERNAL]
     chosen = [one for one in public if args.name in (None, one.name, one.full_name)]
     imported = [name for name in _gone_after_import() if args.name in (None, name)]
     if not chosen and not imported:
         raise _unknown(args.name, [*(one.name for one in public), *_gone_after_import()])
     if args.json:
-        print(json.dumps({"operators": [_content(one) for one in chosen], "gone_after_import": imported}, indent=2))
+        print_json("ops", {"operators": [_content(one) for one in chosen], "gone_after_import": imported})
         return 0
     lines = _markdown(chosen, imported) if args.markdown else _text(chosen, imported, args.name is not None)
     sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -4,6 +4,7 @@ Importing this package imports no TVM: the modules that declare operators are lo
 """
 
 from compiler.operators.graph import Graph, Value
+from compiler.operators.loading import load_operators
 from compiler.operators.registry import (
     Declared,
     TensorType,
@@ -12,7 +13,6 @@ from compiler.operators.registry import (
     find,
     find_called,
     load_builtins,
-    load_file,
     operator,
 )
 from compiler.operators.signature import Constant
@@ -28,6 +28,6 @@ __all__ = [
     "find",
     "find_called",
     "load_builtins",
-    "load_file",
+    "load_operators",
     "operator",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
@@ -14,16 +15,27 @@ from compiler.operators.signature import Constant
 
 
 @operator("Gather", schedule="gather")
-def gather(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te.Tensor:
+def gather(data: te.Tensor, indices: te.Tensor | Constant, *, axis: int = 0) -> te.Tensor:
+    """One index that is known makes a part of the input of it."""
     shape = shape_of(data)
     axis = existing_axis(axis, len(shape))
-    rows = from_the_start(indices, shape[axis])
-    rank = len(shape_of(indices))
+    known = not isinstance(indices, te.Tensor)
+    picked = tuple(np.shape(indices)) if known else shape_of(indices)
+    rank = len(picked)
+    rows: Any = _known_row(indices, shape[axis]) if known else from_the_start(indices, shape[axis])
 
     def element(*i: Any) -> Any:
-        return data[(*i[:axis], rows[i[axis : axis + rank]], *i[axis + rank :])]
+        row = rows if known else rows[i[axis : axis + rank]]
+        return data[(*i[:axis], row, *i[axis + rank :])]
 
-    return te.compute((*shape[:axis], *shape_of(indices), *shape[axis + 1 :]), element, "gather")
+    return te.compute((*shape[:axis], *picked, *shape[axis + 1 :]), element, "gather")
+
+
+def _known_row(index: Constant, extent: int) -> int:
+    row = int(np.asarray(index).item())
+    if not -extent <= row < extent:
+        raise refusals.wrong_value(f"must be in an axis of {extent}", "indices", row)
+    return row % extent
 
 
 @operator("GatherElements", schedule="gather")

@@ -118,20 +118,24 @@ def dynamic_quantize_linear(graph: Graph, x: Value) -> tuple[Any, Any, Any]:
 
 @operator("tilewright::DynamicScale", schedule="elementwise")
 def dynamic_scale(low: te.Tensor, high: te.Tensor) -> te.Tensor:
-    """Of uint8, such that ``low``, ``high`` and zero can be told; 1 where all are zero."""
+    """Of uint8, such that ``low``, ``high`` and zero can be told; 1 where all are zero. Of their type: with a model's
+    floats in fp16 its scales are, too."""
 
     def scale(*i: Any) -> Any:
-        span = tirx.max(high[i], 0.0) - tirx.min(low[i], 0.0)
-        return tirx.Select(span > 0.0, span / literal(255, "float32"), literal(1, "float32"))
+        span = tirx.max(high[i].astype("float32"), 0.0) - tirx.min(low[i].astype("float32"), 0.0)
+        found = tirx.Select(span > 0.0, span / literal(255, "float32"), literal(1, "float32"))
+        return found.astype(str(low.dtype))
 
     return te.compute(shape_of(low), scale, "dynamic_scale")
 
 
 @operator("tilewright::DynamicZeroPoint", schedule="elementwise")
 def dynamic_zero_point(low: te.Tensor, scale: te.Tensor) -> te.Tensor:
-    return te.compute(
-        shape_of(low), lambda *i: rounded(-tirx.min(low[i], 0.0) / scale[i], None, "uint8"), "dynamic_zero_point"
-    )
+    def zero_point(*i: Any) -> Any:
+        below = -tirx.min(low[i].astype("float32"), 0.0)
+        return rounded(below / scale[i].astype("float32"), None, "uint8")
+
+    return te.compute(shape_of(low), zero_point, "dynamic_zero_point")
 
 
 @operator("tilewright::Requantize", schedule="elementwise")

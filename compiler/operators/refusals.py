@@ -5,6 +5,7 @@ The messages do not name the operator: whoever calls it puts its name in front.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.errors import InvalidError, LimitError, Problem, TilewrightError, UnsupportedError
@@ -68,12 +69,37 @@ def unsupported(what: str, hint: str = "") -> TilewrightError:
     return UnsupportedError(Problem("TW2112", what, hint=hint))
 
 
-def declared_badly(where: str, rule: str) -> TilewrightError:
-    return InvalidError(Problem("TW2120", f"{where}: {rule}"))
+def missing_outputs(wanted: int, made: int) -> TilewrightError:
+    plural = "" if made == 1 else "s"
+    return InvalidError(Problem("TW2114", f"{wanted} outputs are asked for, but it has {made} result{plural}"))
+
+
+def wrong_result(what: str, hint: str = "") -> TilewrightError:
+    """What the function of an operator returned is nothing that can be compiled."""
+    return InvalidError(Problem("TW2115", what, hint=hint))
+
+
+def stage_dtype(stage: str, dtype: str, known: Sequence[str]) -> TilewrightError:
+    text = f"stage {stage!r} has elements of {dtype}, which the chips do not have"
+    return UnsupportedError(Problem("TW2116", text, hint=f"use {', '.join(known)}"))
+
+
+def calls_outside(stage: str, name: str) -> TilewrightError:
+    text = f"stage {stage!r} calls a function that is not of TE ({name})"
+    return UnsupportedError(Problem("TW2117", text, hint="spell what it computes in te and tirx"))
+
+
+def declared_badly(where: str, rule: str, hint: str = "") -> TilewrightError:
+    return InvalidError(Problem("TW2120", f"{where}: {rule}", hint=hint))
 
 
 def declared_twice(name: str, first: str, second: str) -> TilewrightError:
     return InvalidError(Problem("TW2121", f"operator {name!r} is declared in {first} and again in {second}"))
+
+
+def swept_badly(name: str, rule: str, hint: str = "") -> TilewrightError:
+    hint = hint or 'say it in the declaration: @operator(..., sweep={"x": "[n, c]", "axis": [0, 1]})'
+    return InvalidError(Problem("TW2127", f"{name}: its shapes to try: {rule}", hint=hint))
 
 
 def unknown_operator(name: str) -> TilewrightError:

@@ -10,20 +10,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import json
 import math
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from compiler.errors import InputError, Problem, TilewrightError
-from compiler.operators import refusals
+from compiler.errors import TilewrightError
+from compiler.operators import own_schedules, refusals
 from compiler.operators.graph import Graph
+from compiler.operators.results import check_results, check_stages
 from compiler.operators.signature import Signature
 
 SCHEDULES: dict[str, str] = {
@@ -47,6 +47,7 @@ Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _STANDARD = ("", "ai.onnx")
 _MAX_SPELLED_ELEMENTS = 64
+_NAME = re.compile(r"([A-Za-z_][\w.-]*::)?[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Declared:
     function: Callable[..., Any]
     signature: Signature
     schedule: str | None
+    sweep: Mapping[str, Any] | None = None  # see compiler.operators.sweep
 
     @property
     def is_composition(self) -> bool:
@@ -87,7 +89,7 @@ class Declared:
         They are te.Tensors, the first ``outputs`` of them; or one PrimFunc, of a function that writes its own loops.
         """
         arguments, keywords = self._bound(inputs, attributes, opset)
-        return self._called(arguments, keywords)[:outputs]
+        return self._computed(arguments, keywords)[:outputs]
 
     def expand(
         self, graph: Graph, inputs: Sequence[Any], attributes: Mapping[str, Any], *, opset: int | None = None
@@ -151,7 +153,7 @@ class Declared:
             else:
                 arguments.append(given)
         positional, keywords = self._bound(arguments, attributes, opset)
-        results = self._called(positional, keywords)[:outputs]
+        results = self._computed(positional, keywords)[:outputs]
         attrs = {
             "tw.operator": self.full_name,
             "tw.schedule": self.schedule,
@@ -166,6 +168,15 @@ class Declared:
             return self.signature.bind(inputs, attributes, opset)
         except TilewrightError as error:
             raise self._named(error) from error
+
+    def _computed(self, arguments: list[Any], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        results = self._called(arguments, keywords)
+        try:
+            check_results(results, self.signature.results)
+            check_stages(results)
+        except TilewrightError as error:
+            raise self._named(error) from error
+        return results
 
     def _called(self, arguments: list[Any], keywords: dict[str, Any]) -> tuple[Any, ...]:
         try:
@@ -200,32 +211,53 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     return function.with_attrs(attrs)
 
 
-def operator(*names: str, schedule: str) -> Callable[[Function], Function]:
-    """Declare a function of te.Tensors as the operator(s) ``names`` (``"domain::Name"``, or an ONNX name)."""
-    if schedule not in SCHEDULES:
-        raise refusals.declared_badly(", ".join(names), f"schedule {schedule!r} is none of {', '.join(SCHEDULES)}")
+def operator(
+    *names: str, schedule: str | Callable[..., Any] = "", sweep: Mapping[str, Any] | None = None
+) -> Callable[[Function], Function]:
+    """Declare a function of te.Tensors as the operator(s) ``names`` (``"domain::Name"``, or an ONNX name).
+
+    ``schedule`` is one of SCHEDULES, or a template of one's own (`compiler.operators.own_schedules`); ``sweep`` says
+    what `tilewright op-test` tries it with.
+    """
+    _check_names("operator", names)
+    if callable(schedule):
+        _where(schedule)
+        kind = own_schedules.named(schedule)
+    elif schedule in SCHEDULES:
+        kind = schedule
+    else:
+        rule = f"schedule {schedule!r} is none of {', '.join(SCHEDULES)}" if schedule else "it needs a schedule"
+        raise refusals.declared_badly(
+            ", ".join(names), rule, 'for example @operator("my::Name", schedule="elementwise")'
+        )
 
     def declare(function: Function) -> Function:
-        _declare(names, function, Signature.of(function), schedule)
+        _where(function)
+        _declare(names, function, Signature.of(function), kind, sweep)
         return function
 
     return declare
 
 
-def composition(*names: str) -> Callable[[Function], Function]:
+def composition(*names: str, sweep: Mapping[str, Any] | None = None) -> Callable[[Function], Function]:
     """Declare a function of a Graph and Values as the operator(s) ``names``."""
+    _check_names("composition", names)
 
     def declare(function: Function) -> Function:
-        _declare(names, function, Signature.of(function, leading=1), None)
+        _where(function)
+        _declare(names, function, Signature.of(function, leading=1), None, sweep)
         return function
 
     return declare
 
 
 def find(domain: str, op_type: str) -> Declared | None:
-    """The operator that ONNX calls ``op_type`` in ``domain``."""
+    """The operator that ONNX calls ``op_type`` in ``domain``; installed packages are asked for what nobody knows."""
     load_builtins()
-    return _DECLARED.get(("" if domain in _STANDARD else domain, op_type))
+    key = ("" if domain in _STANDARD else domain, op_type)
+    if key not in _DECLARED and key[0]:
+        load_installed()
+    return _DECLARED.get(key)
 
 
 def find_called(name: str) -> Declared:
@@ -239,6 +271,7 @@ def find_called(name: str) -> Declared:
 def all_operators() -> tuple[Declared, ...]:
     """All that are declared, by domain and name."""
     load_builtins()
+    load_installed()
     return tuple(_DECLARED[key] for key in sorted(_DECLARED))
 
 
@@ -250,28 +283,56 @@ def load_builtins() -> None:
         importlib.import_module(f"{__package__}.{module.name}")
 
 
-def load_file(path: Path) -> None:
-    """Declare the operators of a user's own Python file. It is run: load only what you would run."""
-    if not path.is_file():
-        raise InputError(Problem("TW2123", f"no such file of operators: {path}"))
-    spec = importlib.util.spec_from_file_location(f"tilewright_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(Problem("TW2123", f"not a Python file: {path}"))
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+def load_installed() -> None:
+    """See :func:`compiler.operators.loading.load_entry_points`."""
+    from compiler.operators.loading import load_entry_points
+
+    load_entry_points()
+
+
+def declared() -> tuple[Declared, ...]:
+    """All that are declared by now; nothing is loaded for it."""
+    return tuple(_DECLARED.values())
+
+
+def restore(known: Iterable[Declared]) -> None:
+    """Make these, and no others, the ones that are declared."""
+    _DECLARED.clear()
+    _DECLARED.update({(one.domain, one.name): one for one in known})
+
+
+def forget(which: Callable[[Declared], bool]) -> None:
+    """Their names are free again."""
+    restore([one for one in declared() if not which(one)])
 
 
 _DECLARED: dict[tuple[str, str], Declared] = {}
 
 
-def _declare(names: tuple[str, ...], function: Callable[..., Any], signature: Signature, schedule: str | None) -> None:
-    if not names:
-        raise refusals.declared_badly(_where(function), "an operator needs a name")
+def _declare(
+    names: tuple[str, ...],
+    function: Callable[..., Any],
+    signature: Signature,
+    schedule: str | None,
+    sweep: Mapping[str, Any] | None,
+) -> None:
     for full in names:
         domain, name = _split(full)
         known = _DECLARED.get((domain, name))
         if known is not None and _where(known.function) != _where(function):
             raise refusals.declared_twice(full, _where(known.function), _where(function))
-        _DECLARED[domain, name] = Declared(domain, name, function, signature, schedule)
+        _DECLARED[domain, name] = Declared(domain, name, function, signature, schedule, sweep)
+
+
+def _check_names(decorator: str, names: tuple[Any, ...]) -> None:
+    hint = f'for example @{decorator}("my::Name", ...)'
+    if len(names) == 1 and callable(names[0]):
+        raise refusals.declared_badly(_where(names[0]), f"@{decorator} is called with the operator's name", hint)
+    if not names:
+        raise refusals.declared_badly(f"@{decorator}", "an operator needs a name", hint)
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise refusals.declared_badly(f"@{decorator}", f"{name!r} is no name of an operator", hint)
 
 
 def _split(full_name: str) -> tuple[str, str]:
@@ -280,7 +341,9 @@ def _split(full_name: str) -> tuple[str, str]:
 
 
 def _where(function: Callable[..., Any]) -> str:
-    code = function.__code__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise refusals.declared_badly(repr(function), "an operator is a plain function, written with def or lambda")
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 

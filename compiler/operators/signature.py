@@ -49,12 +49,16 @@ class Signature:
     inputs: tuple[Input, ...]
     attributes: Mapping[str, Attribute]
     wants_opset: bool
+    results: int | None = None  # as many as the annotation says; None where it leaves that open
 
     @staticmethod
     def of(function: Callable[..., Any], leading: int = 0) -> Signature:
         """``leading`` parameters are not the caller's (a composition's graph)."""
         where = f"{function.__module__}.{function.__qualname__}"
-        hints = typing.get_type_hints(function, include_extras=True)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError, AttributeError) as error:
+            raise refusals.declared_badly(where, f"an annotation cannot be read: {error}") from error
         inputs: list[Input] = []
         attributes: dict[str, Attribute] = {}
         for parameter in list(inspect.signature(function).parameters.values())[leading:]:
@@ -68,7 +72,7 @@ class Signature:
             else:
                 inputs.append(_input(where, parameter, hint))
         wants_opset = attributes.pop(_OPSET, None) is not None
-        return Signature(tuple(inputs), attributes, wants_opset)
+        return Signature(tuple(inputs), attributes, wants_opset, _results(hints.get("return")))
 
     def input_at(self, position: int) -> Input | None:
         """The parameter that takes the input at ``position``; None where there is none."""
@@ -122,6 +126,13 @@ class Signature:
             else:
                 keywords[name] = attribute.default
         return keywords
+
+
+def _results(hint: Any) -> int | None:
+    if getattr(hint, "__name__", "") in ("Tensor", "Value"):
+        return 1
+    members = typing.get_args(hint)
+    return None if typing.get_origin(hint) is not tuple or Ellipsis in members else len(members)
 
 
 def _options(hint: Any) -> list[Any]:

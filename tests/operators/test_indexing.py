@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 
 from compiler.errors import TilewrightError
+from compiler.operators import TensorType, find_called
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 
@@ -24,6 +26,24 @@ def test_gather(shape: tuple[int, ...], picked: tuple[int, ...], axis: int, dtyp
     got = evaluate("Gather", x, i, axis=axis)
     assert got.dtype == x.dtype
     np.testing.assert_array_equal(got, np.take(x, i, axis=axis))
+
+
+@pytest.mark.parametrize("index", [2, -1, [1], [[-3]]])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_known_index_is_a_part(index: int | list[int], axis: int) -> None:
+    x = numbers(3, 4, 5)
+    (function,) = find_called("Gather").kernels([TensorType(x.shape, "float32"), np.array(index)], {"axis": axis})
+    assert len(function.params) == 2
+    expected = np.take(x, np.array(index), axis=axis)
+    assert tuple(int(n) for n in function.params[1].shape) == expected.shape
+    result = tvm.runtime.empty(expected.shape, "float32")
+    tvm.compile(function.with_attr("global_symbol", "main"), target="llvm")(tvm.runtime.tensor(x), result)
+    np.testing.assert_array_equal(result.numpy(), expected)
+
+
+def test_a_known_index_is_in_its_axis() -> None:
+    with pytest.raises(TilewrightError, match="must be in an axis of 3"):
+        find_called("Gather").kernels([TensorType((3, 4), "float32"), np.array(3)], {})
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

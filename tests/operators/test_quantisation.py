@@ -66,6 +66,14 @@ def test_dynamic_quantization(values: list[float]) -> None:
         np.testing.assert_array_equal(result, expected)
 
 
+def test_dynamic_quantization_in_fp16_has_scales_in_fp16() -> None:
+    x = np.float16([0, 2, -3, -2.5, 1.34, 0.5])
+    quantised, scale, zero_point = evaluate("DynamicQuantizeLinear", x)
+    assert (scale.dtype, zero_point.dtype) == (np.float16, np.uint8)
+    restored = (quantised.astype(np.int32) - int(zero_point)) * np.float32(scale)
+    np.testing.assert_allclose(restored, x, atol=float(scale))
+
+
 @pytest.mark.parametrize("constants", [(), (1, 2, 3)])
 @pytest.mark.parametrize("zeros", [(None, None), (7, None), (None, 200), (128, 3), ("rows", "columns")])
 def test_integer_products_are_exact(zeros: tuple[Any, Any], constants: tuple[int, ...]) -> None:

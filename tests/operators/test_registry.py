@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from tvm import te
 
-from compiler.errors import InputError, InvalidError, TilewrightError, UnsupportedError
+from compiler.errors import InvalidError, TilewrightError, UnsupportedError
 from compiler.operators import (
     Constant,
     Graph,
@@ -22,23 +21,13 @@ from compiler.operators import (
     composition,
     find,
     find_called,
-    load_file,
     operator,
-    registry,
 )
 from compiler.operators.registry import SCHEDULES
 from tests.operators.evaluate import Eager, evaluate
 
+pytestmark = pytest.mark.usefixtures("forget_operators")
 X = TensorType((2, 3), "float32")
-
-
-@pytest.fixture(autouse=True)
-def forget_declarations() -> Iterator[None]:
-    all_operators()
-    before = dict(registry._DECLARED)
-    yield
-    registry._DECLARED.clear()
-    registry._DECLARED.update(before)
 
 
 def declare_scale() -> None:
@@ -187,21 +176,6 @@ def test_data_that_a_composition_is_given_as_an_array_becomes_a_constant() -> No
 def test_an_unknown_operator_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"TW2122.*test::Nothing"):
         find_called("test::Nothing")
-
-
-def test_a_user_file_declares_operators_by_the_same_decorator(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from tvm import te\n"
-        "from compiler.operators import operator\n\n"
-        '@operator("com.example::Square", schedule="elementwise")\n'
-        "def square(x: te.Tensor) -> te.Tensor:\n"
-        '    return te.compute(x.shape, lambda *i: x(*i) * x(*i), "square")\n'
-    )
-    load_file(file)
-    np.testing.assert_array_equal(evaluate("com.example::Square", np.float32([1, -3])), [1, 9])
-    with pytest.raises(InputError, match="TW2123"):
-        load_file(tmp_path / "none.py")
 
 
 def test_every_operator_is_one_of_the_known_classes() -> None:

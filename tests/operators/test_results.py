@@ -1,0 +1,61 @@
+"""What an operator's function may return: each refusal, and that it says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from compiler.errors import InvalidError, TilewrightError, UnsupportedError
+from compiler.operators import TensorType, find_called, operator
+
+pytestmark = pytest.mark.usefixtures("forget_operators")
+
+
+def nothing(x: te.Tensor) -> te.Tensor:
+    return None
+
+
+def a_number(x: te.Tensor) -> te.Tensor:
+    return 3
+
+
+def its_input(x: te.Tensor) -> te.Tensor:
+    return x
+
+
+def one_of_two(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    return (te.compute(x.shape, lambda i: x[i] * x[i], "square"),)  # type: ignore[return-value]
+
+
+def wide(x: te.Tensor) -> te.Tensor:
+    inner = te.compute(x.shape, lambda i: x[i].astype("float64"), "inner")
+    return te.compute(x.shape, lambda i: inner[i].astype("float32"), "outer")
+
+
+def from_outside(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda i: tirx.call_pure_extern("float32", "sinf", x[i]), "sine")
+
+
+@pytest.mark.parametrize(
+    "function, kind, code, message",
+    [
+        (nothing, InvalidError, "TW2115", "returns None where a te.Tensor is expected"),
+        (a_number, InvalidError, "TW2115", "returns a int"),
+        (its_input, InvalidError, "TW2115", "returns its input 'x' as it is"),
+        (one_of_two, InvalidError, "TW2115", "returns 1 tensors, but its annotation says 2"),
+        (wide, UnsupportedError, "TW2116", "stage 'inner' has elements of float64"),
+        (from_outside, UnsupportedError, "TW2117", "stage 'sine' calls a function that is not of TE"),
+    ],
+)
+def test_a_result_that_cannot_be_compiled(
+    function: Callable[..., Any], kind: type[TilewrightError], code: str, message: str
+) -> None:
+    operator("test::Wrong", schedule="elementwise")(function)
+    with pytest.raises(kind) as caught:
+        find_called("test::Wrong").kernels([TensorType((3,), "float32")], {})
+    (problem,) = caught.value.problems
+    assert problem.code == code and problem.message.startswith("test::Wrong: ") and message in problem.message
+    assert problem.hint or code == "TW2115"
