@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from compiler.codegen.instruction_form import Address, Call, memory_of, read_call, strides_of
+from compiler.codegen.instruction_form import Address, Call, dense_bytes, memory_of, read_call, strides_of
 from compiler.isa.dtypes import Queue
 from compiler.isa.model import Instr, View, bind
 from compiler.target import Chip
@@ -80,6 +80,18 @@ class Sites:
                 call = read_call(statement)
                 if call is not None:
                     self.found.append(Site(statement, call, loops, conditions, dict(self._bound)))
+
+    @property
+    def cross_flags(self) -> int:
+        """Flags between cores that are in use: the first ones."""
+        used = [site.call.operands[1] for site in self.found if site.call.row.kind in ("cross_set", "cross_wait")]
+        return max((1 + int(flag) for flag in used), default=0)
+
+    @property
+    def near_bytes(self) -> int:
+        """What the kernel takes of LLB."""
+        buffers = {address.buffer for site in self.found for _, address in operands(site.call)}
+        return sum(dense_bytes(buffer) for buffer in buffers if memory_of(buffer) == "llb")
 
     @property
     def written(self) -> set[Any]:
@@ -242,18 +254,26 @@ def far_load(site: Site, core: Any, cores: int, written: set[Any], chip: Chip) -
     return replace(load, followed=followed)
 
 
+def load_rate(load: FarLoad, memory: str, chip: Chip) -> float:
+    """Bytes per cycle of the load from a memory, alone on its path."""
+    tensor = next(t for t in load.site.call.row.tensors if "w" in t.role)
+    names = [m.name for m in load.site.call.row.modifiers]
+    target = load.site.call.mods[names.index("target")] if tensor.memory.startswith("@") else tensor.memory
+    return chip.path[f"{memory}_{target}"].bytes_per_cycle
+
+
 def _follows(loop: Any, place: Sequence[Any]) -> bool:
     return any(uses(expression, [loop.loop_var]) for expression in place if not isinstance(expression, int))
 
 
-def far_bytes(site: Site, core: Any, cores: int, chip: Chip, far: frozenset[Any] | None = None) -> float:
+def far_bytes(site: Site, core: Any, cores: int, chip: Chip, near: frozenset[Any] = frozenset()) -> float:
     """What an instruction moves between the cores and DDR, all cores together; nothing where that is not known.
 
-    ``far``: the buffers that lie in DDR; None for all.
+    ``near``: the parameters that lie in LLB.
     """
     total, line_bytes = 0.0, chip.transfer.ddr_line_bytes
     for tensor, address in operands(site.call):
-        if memory_of(address.buffer) == "ddr" and (far is None or address.buffer in far):
+        if memory_of(address.buffer) == "ddr" and address.buffer not in near:
             try:
                 grid, view = Grid.of(site, core, cores), view_of(site, tensor.name, chip)
                 total += float(moved_bytes(view, grid, line_bytes).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +13,17 @@ from compiler.codegen.memory import check_capacity
 from compiler.codegen.prologue import Ahead, Prologue
 from compiler.codegen.reach import Reaches
 from compiler.codegen.registers import Allocated, allocate
-from compiler.codegen.touches import Touched, touched
+from compiler.codegen.touches import Far, Touched, touched
 from compiler.codegen.values import Operand
 from compiler.isa.dtypes import Queue
 from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr, Reg
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
+from compiler.tir.near import near_parameters
 
 _BLOCK = 32
 CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
-OUTPUTS = "outputs"  # attribute of a PrimFunc: the indices of parameters that are results of the model
 TURNS = "tw.turns"  # attribute of a PrimFunc: what KernelCode has of that name
 
 
@@ -80,21 +80,35 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         check_capacity(used, chip)
     code = list(zip(allocated.instrs, allocated.operands, strict=True))
     instrs, ahead = _placed(prologue, allocated)
+    reached = touched(code, reaches, [parameter.size_bytes for parameter in lowering.parameters], chip)
+    near = near_parameters(func)
+    memories = {i: "llb" for i, param in enumerate(func.params) if param in near and i in reached.movable}
     return KernelCode(
         name,
-        instrs,
+        tuple(moved_to(memories, list(instrs), reached.far)),
         allocated.relocations,
-        lowering.parameters,
+        tuple(replace(each, memory=memories.get(i, each.memory)) for i, each in enumerate(lowering.parameters)),
         tuple(lowering.texts),
         allocated.texts,
         used,
         lowering.cores,
-        touched(code, reaches, [parameter.size_bytes for parameter in lowering.parameters], chip),
+        reached,
         allocated.gate,
         tuple(sorted(gated)),
         ahead,
         float(func.attrs[TURNS]) if func.attrs and TURNS in func.attrs else 1,
     )
+
+
+def moved_to(memories: Mapping[int, str], instrs: list[Instr], far: Sequence[Far]) -> list[Instr]:
+    """The instructions with those parameters in these memories."""
+    for each in far:
+        instr = instrs[each.instruction]
+        memory = memories.get(each.parameter, instr.mods[each.modifier])
+        if instr.mods[each.modifier] != memory:
+            mods = (*instr.mods[: each.modifier], memory, *instr.mods[each.modifier + 1 :])
+            instrs[each.instruction] = Instr(instr.row, mods, instr.values)
+    return instrs
 
 
 def _placed(prologue: Prologue, allocated: Allocated) -> tuple[tuple[Instr, ...], tuple[Ahead, ...]]:

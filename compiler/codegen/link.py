@@ -9,9 +9,19 @@ from functools import cache
 import numpy as np
 
 from compiler.codegen.borders import LOADING, Border, Borders, Order, Reach
-from compiler.codegen.kernel import KernelCode
+from compiler.codegen.clusters import on_every_cluster
+from compiler.codegen.kernel import KernelCode, moved_to
 from compiler.codegen.prologue import MEMORY, Ahead
-from compiler.codegen.residence import GraphBuffer, Place, PlacedKernel, declared, plan, scratch
+from compiler.codegen.residence import (
+    FarResult,
+    GraphBuffer,
+    Place,
+    PlacedKernel,
+    declared,
+    far_results,
+    plan,
+    scratch,
+)
 from compiler.codegen.touches import memory_of
 from compiler.errors import InvalidError, Problem
 from compiler.isa.encoding import form
@@ -33,6 +43,7 @@ class Linked:
 
     program: Program
     listing: tuple[str, ...]
+    far_results: tuple[FarResult, ...] = ()
 
 
 def link(
@@ -44,43 +55,51 @@ def link(
     places: Mapping[str, Place] | None = None,
     overlap: bool = True,
     llb: bool = True,
+    clusters: int = 1,
 ) -> Linked:
     """One program that runs the kernels in order on all cores of the chip.
+
+    With ``clusters`` the chip is one of so many, which all run the program: each on its part of the inputs, to its part
+    of the outputs, and with all that lives between kernels in a copy of its own. Constants they share. The buffers of
+    inputs and outputs are then of all clusters, one part after the other; all others are of one.
 
     Without ``overlap`` all cores wait for all others wherever a kernel uses what one before it used. Without ``llb``
     what lives between kernels stays in DDR.
     """
     _check(kernels, buffers)
-    planned = plan(kernels, buffers, chip, llb=llb) if places is None else places
-    linker = _Linker(planned, chip, overlap, _written(kernels))
+    planned = plan(kernels, buffers, chip, llb=llb, clusters=clusters) if places is None else places
+    linker = _Linker(planned, chip, overlap, _written(kernels), clusters)
     for kernel in kernels:
         linker.add(kernel)
     linker.emit("halt")
     program = Program(
         name,
         chip.name,
-        chip.cores,
-        tuple(linker.instrs),
-        declared([*buffers, *scratch(kernels, "ddr"), *scratch(kernels, "llb")], planned),
-        tuple(TilingWord(f"address.{address}", address) for address in linker.words),
+        chip.cores * clusters,
+        tuple(linker.instrs if clusters == 1 else on_every_cluster(linker.instrs)),
+        declared([*buffers, *scratch(kernels, "ddr"), *scratch(kernels, "llb")], planned, clusters),
+        tuple(linker.tiling),
         lines=tuple(linker.lines),
         source=f"{name}.tir",
         labels=tuple(linker.labels),
     )
-    return Linked(program, tuple(linker.listing))
+    return Linked(program, tuple(linker.listing), far_results(kernels, buffers, planned, chip))
 
 
 class _Linker:
     """Appends kernels, with what has to stand in front of each."""
 
-    def __init__(self, places: Mapping[str, Place], chip: Chip, overlap: bool, written: frozenset[str]) -> None:
-        self.places, self.chip, self.overlap, self.written = places, chip, overlap, written
+    def __init__(
+        self, places: Mapping[str, Place], chip: Chip, overlap: bool, written: frozenset[str], clusters: int
+    ) -> None:
+        self.places, self.chip, self.overlap, self.written, self.clusters = places, chip, overlap, written, clusters
         self._before: _Before | None = None
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
         self.listing: list[str] = []
         self.labels: list[tuple[str, int]] = []
-        self.words: dict[int, int] = {}
+        self.tiling: list[TilingWord] = []
+        self._words: dict[tuple[int, int], int] = {}
         self._borders = Borders(chip, gates=overlap)
         self._flag = chip.cross_flag_ids - 1  # kernels that tell other cores something of their own count from zero
 
@@ -191,23 +210,27 @@ class _Linker:
         """The kernel's instructions with the places of its buffers."""
         instrs, bindings = list(kernel.code.instrs), kernel.bindings()
         self._relocate(instrs, kernel.code.relocations, kernel)
-        for far in kernel.code.touched.far:
-            memory = self.places[bindings[far.parameter]].memory
-            instr = instrs[far.instruction]
-            if instr.mods[far.modifier] != memory:
-                mods = (*instr.mods[: far.modifier], memory, *instr.mods[far.modifier + 1 :])
-                instrs[far.instruction] = Instr(instr.row, mods, instr.values)
-        return instrs
+        memories = {index: self.places[name].memory for index, name in enumerate(bindings)}
+        return moved_to(memories, instrs, kernel.code.touched.far)
 
     def _relocate(self, instrs: list[Instr], relocations: Sequence[tuple[int, int]], kernel: PlacedKernel) -> None:
         bindings = kernel.bindings()
         for index, parameter in relocations:
-            address, target = self.places[bindings[parameter]].offset, instrs[index].values[0]
-            if address <= IMMEDIATE_MAX:
-                instrs[index] = Instr(by_mnemonic()["smov"], (), (target, address))
+            place, target = self.places[bindings[parameter]], instrs[index].values[0]
+            if place.step:
+                instrs[index] = Instr(by_mnemonic()["ldtc"], (), (target, self._word(place.offset, place.step)))
+            elif place.offset <= IMMEDIATE_MAX:
+                instrs[index] = Instr(by_mnemonic()["smov"], (), (target, place.offset))
             else:
-                word = self.words.setdefault(address, len(self.words))
-                instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, word))
+                instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, self._word(place.offset, 0)))
+
+    def _word(self, address: int, step: int) -> int:
+        """The first of the tiling words that hold an address, one for each cluster where these differ."""
+        if (address, step) not in self._words:
+            self._words[address, step] = len(self.tiling)
+            own = range(address, address + step * self.clusters, step) if step else [address]
+            self.tiling += [TilingWord(f"address.{each}", each) for each in own]
+        return self._words[address, step]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,10 @@ _LINE = 64  # what a core's share of a scratch buffer is a multiple of
 
 @dataclass(frozen=True)
 class Parameter:
-    """A buffer of DDR or LLB that a kernel works on; ``scratch`` ones hold nothing before and after it."""
+    """A buffer of DDR or LLB that a kernel works on; ``scratch`` ones hold nothing before and after it.
+
+    ``memory``: where it lies, if it is scratch, else where it was meant to lie when the kernel was compiled.
+    """
 
     name: str
     dtype: str

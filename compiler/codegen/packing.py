@@ -88,15 +88,15 @@ def _packed(
                 for low, high, other in placed
                 if alone or users[other] != users[which] or lives[which].meets(lives[other])
             ]
-            address = _gap(size, others)
+            address = gap(size, others)
         if users is None or address + size > limit:
-            address = _gap(size, [(low, high) for low, high, other in placed if lives[which].meets(lives[other])])
+            address = gap(size, [(low, high) for low, high, other in placed if lives[which].meets(lives[other])])
         addresses[which] = address
         insort(placed, (address, address + size, which))
     return addresses, max((end for _, end, _ in placed), default=0)
 
 
-def _gap(size: int, taken: Sequence[tuple[int, int]]) -> int:
+def gap(size: int, taken: Sequence[tuple[int, int]]) -> int:
     """The start of the smallest gap that is large enough; ``taken`` is sorted by address."""
     best_size, best, end = -1, -1, 0
     for low, high in taken:

@@ -2,8 +2,15 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. A buffer that is a part of another one lies in that. Scratch lies where its kernel says. A place is given anew some
-kernels later than it could be: what writes it then need not wait for cores that may still read it.
+DDR. A buffer that is a part of another one lies in that. Scratch lies where its kernel says. Where there is room, a
+place is given anew some kernels later than it could be: what writes it then need not wait for cores that may still
+read it.
+
+Before there are kernels it is foreseen what will lie in LLB, since their tiles depend on it. What is foreseen and does
+not come true costs time only: a kernel works on its parameters wherever they lie.
+
+Where several clusters run the program (`compiler.codegen.clusters`), each has a part of every input and output, and of
+what lives between kernels a copy: in its LLB, or in a piece of DDR of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +23,16 @@ from typing import NamedTuple
 
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.memory import MemoryOverflow
-from compiler.codegen.packing import Lifetime
+from compiler.codegen.packing import Lifetime, live_peak
+from compiler.codegen.shared_room import SharedRoom
 from compiler.isa.program import Buffer
 from compiler.target import Chip
 
 ROLES = ("input", "output", "inout", "constant", "intermediate")
 _LEAST_ALIGNMENT = 64
-REST = 3  # kernels for which a place is left alone: mostly, all cores have waited for each other by then
+RESTS = (3, 1, 0)  # kernels for which a place is left alone: after three, mostly, all cores have waited for each other
+ROOM_SHARE = 3 / 4  # of what is left of LLB at a step, that its kernel may take
+KEPT_SHARE = 3 / 4  # of LLB, what lives between kernels may take at most, so that they have room of their own
 
 
 @dataclass(frozen=True)
@@ -56,42 +66,127 @@ class PlacedKernel:
 
 
 class Place(NamedTuple):
+    """Where a buffer lies; that of a cluster lies ``step`` bytes behind that of the cluster before."""
+
     memory: str
     offset: int
+    step: int = 0
 
 
 def plan(
-    kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], chip: Chip, *, llb: bool = True
+    kernels: Sequence[PlacedKernel],
+    buffers: Sequence[GraphBuffer],
+    chip: Chip,
+    *,
+    llb: bool = True,
+    clusters: int = 1,
 ) -> dict[str, Place]:
-    """A place for every buffer and all scratch."""
-    alignment = max(_LEAST_ALIGNMENT, chip.transfer.ddr_line_bytes)
+    """A place for every buffer and all scratch, on a chip that is one of so many clusters."""
+    alignment = _alignment(chip)
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
-    places, end = _apart(buffers, alignment)
-    lives = _lifetimes(kernels, parts)
+    places, end = _apart(buffers, alignment, clusters)
+    lives = _lifetimes([kernel.bindings() for kernel in kernels], parts)
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
-    kept, used = _kept(near, lives, chip.memory_bytes("llb"), alignment)
-    places |= {name: Place("llb", offset) for name, offset in kept.items()}
-    if llb and llb_pays(chip):
-        wanted = _movable(kernels, [*between, *far], parts)
-        found, _ = _packed(wanted, lives, alignment, chip.memory_bytes("llb") - used)
-        places |= {name: Place("llb", used + offset) for name, offset in found.items()}
+    wanted = _movable(kernels, [*between, *far], parts) if llb and llb_pays(chip) else []
+    places |= {name: Place("llb", offset) for name, offset in _in_llb(near, wanted, lives, chip).items()}
     rest = [buffer for buffer in [*between, *far] if buffer.name not in places]
     found, size = _packed(rest, lives, alignment)
-    places |= {name: Place("ddr", end + offset) for name, offset in found.items()}
-    _check_fits("ddr", end + size, [*buffers, *far], chip)
+    step = size if clusters > 1 else 0
+    places |= {name: Place("ddr", end + offset, step) for name, offset in found.items()}
+    _check_fits("ddr", end + size * clusters, [*buffers, *far], chip)
     for part in parts.values():
-        memory, offset = places[part.whole]
-        places[part.name] = Place(memory, offset + part.offset)
+        whole = places[part.whole]
+        places[part.name] = whole._replace(offset=whole.offset + part.offset)
     return places
 
 
-def _apart(buffers: Sequence[GraphBuffer], alignment: int) -> tuple[dict[str, Place], int]:
+class FarResult(NamedTuple):
+    """What a kernel writes for others that had to go to DDR, and why it could not stay on the chip."""
+
+    kernel: str
+    buffer: str
+    size_bytes: int
+    reason: str
+
+
+def far_results(
+    kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer], places: Mapping[str, Place], chip: Chip
+) -> tuple[FarResult, ...]:
+    """In the order in which they are written; what lies in another buffer is counted there."""
+    parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
+    between = {b.name: b for b in buffers if b.role == "intermediate" and places[b.name].memory == "ddr"}
+    found, stuck = dict[str, str](), dict[str, str]()
+    for kernel in kernels:
+        for index, (name, parameter) in enumerate(zip(kernel.bindings(), kernel.code.parameters, strict=True)):
+            outer = _outer(name, parts)
+            if outer in between and parameter.written:
+                found.setdefault(outer, kernel.name)
+            if index not in kernel.code.touched.movable:
+                stuck.setdefault(outer, kernel.name)
+    return tuple(
+        FarResult(kernel, name, between[name].size_bytes, _why_far(between[name].size_bytes, stuck.get(name), chip))
+        for name, kernel in found.items()
+    )
+
+
+def _why_far(size: int, stuck: str | None, chip: Chip) -> str:
+    capacity = chip.memory_bytes("llb")
+    if chip.clusters > 1:
+        return f"its {chip.clusters} clusters have no LLB in common"
+    if not llb_pays(chip):
+        return "LLB is no faster than DDR"
+    if stuck is not None:
+        return f"{stuck} works on it in DDR only"
+    if size > capacity:
+        return f"LLB has {capacity} bytes"
+    return "LLB is full while it lives"
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """The buffers that will lie in LLB, and by step how many bytes of it its kernel may take for itself."""
+
+    near: frozenset[str]
+    room_bytes: tuple[int, ...]
+
+
+def foresee(steps: Sequence[Sequence[str]], buffers: Sequence[GraphBuffer], chip: Chip) -> Foreseen:
+    """What will be when kernels with these arguments run one after another."""
+    parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
+    lives = _lifetimes(steps, parts)
+    between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
+    kept = SharedRoom(int(chip.memory_bytes("llb") * KEPT_SHARE), _alignment(chip)).with_all(_sized(between, lives))
+    near = kept.offsets.keys() | {part.name for part in parts.values() if part.whole in kept.offsets}
+    beside = chip.memory_bytes("llb") - kept.capacity
+    # Alone a kernel takes all; else something is left for those beside it.
+    share = 1.0 if len(steps) < 2 else ROOM_SHARE
+    return Foreseen(
+        frozenset(near), tuple(_rounded(int((kept.free_bytes(at) + beside) * share)) for at in range(len(steps)))
+    )
+
+
+def _rounded(size: int) -> int:
+    """Down to two or three times a power of two, so that kernels of different models are alike."""
+    unit = max(1, 1 << max(0, size.bit_length() - 2))
+    return size // unit * unit
+
+
+def _alignment(chip: Chip) -> int:
+    return max(_LEAST_ALIGNMENT, chip.transfer.ddr_line_bytes)
+
+
+def _sized(buffers: Iterable[GraphBuffer], lives: Mapping[str, Lifetime]) -> dict[str, Lifetime]:
+    return {b.name: replace(_life(b, lives), size_bytes=b.size_bytes) for b in buffers}
+
+
+def _apart(buffers: Sequence[GraphBuffer], alignment: int, clusters: int) -> tuple[dict[str, Place], int]:
     """Places of their own, and where they end."""
     places, end = {}, 0
     for buffer in buffers:
         if buffer.role != "intermediate":
-            places[buffer.name] = Place("ddr", end)
+            split = clusters > 1 and buffer.role != "constant"
+            places[buffer.name] = Place("ddr", end, buffer.size_bytes // clusters if split else 0)
             end += _aligned(buffer.size_bytes, alignment)
     return places, end
 
@@ -115,16 +210,29 @@ def _movable(
     return [buffer for buffer in buffers if buffer.name not in fixed]
 
 
-def _kept(
-    buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], capacity: int, alignment: int
-) -> tuple[dict[str, int], int]:
-    """Scratch that has to lie in LLB: apart from that of the kernel before it, where both fit."""
-    for later in (REST, 1, 0):
-        found, size = _packed(buffers, lives, alignment, later=later)
-        if size <= capacity:
-            return found, size
-    largest = sorted(((b.name, b.size_bytes) for b in buffers), key=lambda entry: -entry[1])
-    raise MemoryOverflow("llb", size, capacity, tuple(largest[:5]))
+def _in_llb(
+    scratch: Sequence[GraphBuffer], wanted: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], chip: Chip
+) -> dict[str, int]:
+    """Offsets of scratch, which has to lie in LLB, and of what is wanted there and fits: places rest as long as that
+    keeps nothing out.
+    """
+    capacity, best, most = chip.memory_bytes("llb"), None, -1
+    for later in RESTS:
+        room = SharedRoom(capacity, _alignment(chip), later).with_all(_sized(scratch, lives))
+        if room.missing(buffer.name for buffer in scratch):
+            continue
+        found = room.with_all(_sized(wanted, lives)).offsets
+        placed = sum(buffer.size_bytes for buffer in wanted if buffer.name in found)
+        if placed > most:
+            best, most = found, placed
+        if len(found) == len(scratch) + len(wanted):
+            break
+    if best is None:
+        largest = sorted(((b.name, b.size_bytes) for b in scratch), key=lambda entry: -entry[1])
+        raise MemoryOverflow(
+            "llb", live_peak(list(_sized(scratch, lives).values()), _alignment(chip)), capacity, tuple(largest[:5])
+        )
+    return best
 
 
 def _check_fits(memory: str, size: int, buffers: Sequence[GraphBuffer], chip: Chip) -> None:
@@ -147,12 +255,12 @@ def _outer(name: str, parts: Mapping[str, GraphBuffer]) -> str:
     return parts[name].whole if name in parts else name
 
 
-def _lifetimes(kernels: Sequence[PlacedKernel], parts: Mapping[str, GraphBuffer]) -> dict[str, Lifetime]:
+def _lifetimes(steps: Sequence[Sequence[str]], parts: Mapping[str, GraphBuffer]) -> dict[str, Lifetime]:
     """From the first kernel that uses a buffer, or a part of it, to the last one."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for step, kernel in enumerate(kernels):
-        for name in (_outer(name, parts) for name in kernel.bindings()):
+    for step, names in enumerate(steps):
+        for name in (_outer(name, parts) for name in names):
             first.setdefault(name, step)
             last[name] = step
     return {name: Lifetime(0, first[name], last[name]) for name in first}
@@ -162,27 +270,21 @@ def _lifetimes(kernels: Sequence[PlacedKernel], parts: Mapping[str, GraphBuffer]
 
 
 def _packed(
-    buffers: Iterable[GraphBuffer],
-    lives: Mapping[str, Lifetime],
-    alignment: int,
-    capacity: int | None = None,
-    later: int = REST,
+    buffers: Iterable[GraphBuffer], lives: Mapping[str, Lifetime], alignment: int
 ) -> tuple[dict[str, int], int]:
-    """Offsets for the buffers that fit, in the order in which they come to life, and the bytes that all take.
+    """Offsets for all buffers, in the order in which they come to life, and the bytes that all take.
 
-    Each takes the tightest gap; a gap is free again ``later`` steps after the last use.
+    Each takes the tightest gap; a gap is free again some steps after the last use.
     """
     gaps, ending, offsets, end = _Gaps(), list[tuple[int, int, int]](), dict[str, int](), 0
     for buffer in sorted(buffers, key=lambda b: _life(b, lives).first):
         life, size = _life(buffer, lives), _aligned(buffer.size_bytes, alignment)
-        while ending and ending[0][0] + later < life.first:
+        while ending and ending[0][0] + RESTS[0] < life.first:
             _, low, high = heappop(ending)
             gaps.free(low, high)
         offset = gaps.take(size, end)
         if offset is None:
             offset = gaps.last_start(end)
-            if capacity is not None and offset + size > capacity:
-                continue
             gaps.cut_last(end)
             end = offset + size
         offsets[buffer.name] = offset
@@ -246,13 +348,28 @@ _PROGRAM_ROLES = {
 }
 
 
-def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place]) -> tuple[Buffer, ...]:
-    """The program's buffers; those that share bytes are declared as the one piece that they lie in."""
-    found = [
-        Buffer(b.name, *places[b.name], b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role])
-        for b in sorted(buffers, key=lambda b: (places[b.name], -b.size_bytes))
-        if b.size_bytes and not b.whole
+def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place], clusters: int = 1) -> tuple[Buffer, ...]:
+    """The program's buffers; those that share bytes are declared as the one piece that they lie in.
+
+    Copies that other clusters have in DDR are buffers of their own.
+    """
+    found = []
+    for b in sorted(buffers, key=lambda b: (places[b.name], -b.size_bytes)):
+        if b.size_bytes and not b.whole:
+            memory, offset, _ = places[b.name]
+            found.append(Buffer(b.name, memory, offset, b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role]))
+    merged = _merged(found)
+    steps = {name: place.step for name, place in places.items()}
+    copies = [
+        replace(b, name=f"{b.name}.cluster{cluster}", offset=b.offset + cluster * steps[b.name])
+        for cluster in range(1, clusters)
+        for b in merged
+        if b.role == "scratch" and steps[b.name]
     ]
+    return (*merged, *copies)
+
+
+def _merged(found: Sequence[Buffer]) -> list[Buffer]:
     merged: list[Buffer] = []
     for buffer in found:
         before = merged[-1] if merged else None
@@ -261,7 +378,7 @@ def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place]) -> tup
             merged[-1] = replace(before, size_bytes=size, dtype="uint8", shape=(size,))
         else:
             merged.append(buffer)
-    return tuple(merged)
+    return merged
 
 
 def _share(before: Buffer, buffer: Buffer) -> bool:

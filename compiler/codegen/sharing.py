@@ -142,7 +142,7 @@ def sharing(load: FarLoad, chip: Chip) -> Sharing | None:
     """None where no two cores of a cluster load the same, or it does not lie in LLB as it is."""
     if not load.starts_first:
         load = load.in_all_turns()
-    groups, layout = tuple(_groups(load, chip)), _layout(load, chip)
+    groups, layout = tuple(groups_of(load, chip)), layout_of(load, chip)
     # Pieces are brought from where earlier ones are loaded.
     if not load.runs_from_the_start or layout is None or all(group.count == 1 for group in groups):
         return None
@@ -153,7 +153,7 @@ def sharing(load: FarLoad, chip: Chip) -> Sharing | None:
     return Sharing(load, layout, groups, pieces)
 
 
-def _groups(load: FarLoad, chip: Chip) -> Iterator[Group]:
+def groups_of(load: FarLoad, chip: Chip) -> Iterator[Group]:
     """In order of their first cores; those whose cores are not evenly spaced are left out."""
     runs = load.first_turns(load.grid.runs)
     place = np.stack([load.first_turns(each) for each in (load.offsets, *load.extents)])
@@ -173,7 +173,7 @@ def _groups(load: FarLoad, chip: Chip) -> Iterator[Group]:
 # ---- layout ------------------------------------------------------------------------------------------------------
 
 
-def _layout(load: FarLoad, chip: Chip) -> Layout | None:
+def layout_of(load: FarLoad, chip: Chip) -> Layout | None:
     """None where rows overlap, are not contiguous, or lie at distances that change."""
     runs = load.grid.runs
     if not runs.any():

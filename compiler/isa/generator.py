@@ -19,6 +19,7 @@ from compiler.isa.program_data import DataWriter
 from compiler.isa.program_writer import CORE, COUNTERS, KNOWN, TOTAL, Done
 from compiler.isa.sampler import INTEGERS, Draw
 from compiler.isa.table import rows
+from compiler.isa.table.sync import IN_CLUSTER
 from compiler.target import Chip
 
 TRAP_CODE = 7
@@ -31,7 +32,8 @@ class Unreachable(Exception):
 
 def random_program(seed: int, chip: Chip, must_contain: Row | None = None) -> tuple[Program, dict[str, np.ndarray]]:
     """A program and its inputs. Raises :class:`Unreachable` where the chip has no legal instruction of the row."""
-    writer = _Story(seed, chip)
+    in_cluster = must_contain is not None and must_contain.mnemonic in IN_CLUSTER
+    writer = _Story(seed, chip, whole_clusters=in_cluster)
     writer.write(must_contain)
     return writer.program(f"random-{seed}"), writer.inputs()
 
@@ -66,7 +68,7 @@ class _Story(DataWriter):
         if row.timing is not None and row.semantics is not None:
             if not self._compute(row):
                 raise Unreachable(f"no legal {row.mnemonic} was found on {self.chip.name}")
-        elif row.kind in ("alu", "falu", "fcmp", "itof", "getsr", "ldt", "nop"):
+        elif row.kind in ("alu", "falu", "fcmp", "itof", "getsr", "ldt", "ldtc", "nop"):
             self._scalar(row)
         elif row.kind == "branch":
             self._branch(row)
@@ -81,7 +83,7 @@ class _Story(DataWriter):
             source, target = self.rng.sample(list(Queue), 2)
             self._flag(source, target)
         elif row.kind in ("core_barrier", "cluster_barrier", "cross_set", "cross_wait"):
-            self._exchange(row.kind)
+            self._exchange(row.mnemonic)
 
     # ---- single instructions
 
@@ -117,7 +119,7 @@ class _Story(DataWriter):
 
     def _scalar(self, row: Row | None = None) -> None:
         """One scalar instruction on registers whose values are followed, so that addresses may rest on them."""
-        kinds = ("alu", "alu", "falu", "fcmp", "itof", "getsr", "ldt", "nop")
+        kinds = ("alu", "alu", "falu", "fcmp", "itof", "getsr", "ldt", "ldtc", "nop")
         kind = self.rng.choice(kinds)
         chosen = row or self.rng.choice([row for row in rows() if row.kind == kind])
         mods = tuple(self.rng.choice(modifier.choices) for modifier in chosen.modifiers)
@@ -131,9 +133,11 @@ class _Story(DataWriter):
             self.registers[register] = self._results(instr)
 
     def _source(self, slot: Slot, row: Row) -> Value:
-        if row.kind == "ldt":
-            self.tiling.append(TilingWord(f"word{len(self.tiling)}", self.rng.choice((*INTEGERS, 2**63 - 1, -(2**63)))))
-            return len(self.tiling) - 1
+        if row.kind in ("ldt", "ldtc"):
+            first = len(self.tiling)
+            for number in range(first, first + (self.clusters if row.kind == "ldtc" else 1)):
+                self.tiling.append(TilingWord(f"word{number}", self.rng.choice((*INTEGERS, 2**63 - 1, -(2**63)))))
+            return first
         if self.rng.random() < 0.6:
             return Reg(self.rng.choice(KNOWN), 0 if slot.kind == "float" else self.rng.choice((0, 0, 1, -3)))
         if slot.kind == "float":
@@ -288,14 +292,17 @@ class _Story(DataWriter):
 
     # ---- between cores
 
-    def _exchange(self, kind: str | None = None) -> None:
+    def _exchange(self, mnemonic: str | None = None) -> None:
         """Every core hands a piece of UB to another one: through DDR or LLB, by a barrier or by cross-core flags."""
-        way = kind or self.rng.choice(("core_barrier", "cluster_barrier", "cross_set"))
+        alike = self.cores % self.cluster_cores == 0
+        ways = ("core_barrier", "cluster_barrier", "cross_set", *(("cluster_set",) if alike else ()))
+        way = mnemonic or self.rng.choice(ways)
+        in_cluster = way in IN_CLUSTER
         one_cluster = self.cores <= self.chip.cores_per_cluster
         if way == "cluster_barrier" and not one_cluster:
             self._barrier("cluster_barrier")
             way = "core_barrier"
-        memory = self.rng.choice(_EXCHANGE_MEMORIES) if one_cluster else "ddr"
+        memory = self.rng.choice(_EXCHANGE_MEMORIES) if one_cluster or in_cluster else "ddr"
         dtype = self.rng.choice(tuple(DTYPES))
         size, distance = 256 * self.rng.randint(1, 4), self.rng.randrange(self.cores)
         count = size // DTYPES[dtype].itemsize
@@ -307,16 +314,21 @@ class _Story(DataWriter):
         self._order(Queue.MTE3, [(source, False)])
         self._add("st", (memory, dtype, "1d"), self._address(buffer.start, buffer, 0), 1, source.start, 1, count)
         self._accesses(source).note(Done(Queue.MTE3, self.order.step(Queue.MTE3)), False)
-        giver, taker = self._neighbour(distance, "sadd"), self._neighbour(distance, "ssub")
-        if way.startswith("cross"):
+        ring = self.cluster_cores if in_cluster else self.cores
+        giver, taker = self._neighbour(distance, "sadd", ring), self._neighbour(distance, "ssub", ring)
+        if in_cluster or way.startswith("cross"):
             event = self.rng.randrange(self.chip.cross_flag_ids)
-            self._sync("cross_set", (Queue.MTE3,), Reg(taker), event)
+            self._sync("cluster_set" if in_cluster else "cross_set", (Queue.MTE3,), Reg(taker), event)
             self.order.step(Queue.MTE3)
-            self._sync("cross_wait", (Queue.MTE2,), Reg(giver), event)
+            self._sync("cluster_wait" if in_cluster else "cross_wait", (Queue.MTE2,), Reg(giver), event)
             self.order.step(Queue.MTE2)
         else:
             self._barrier(way)
         self._order(Queue.MTE2, [(target, True)])
+        if in_cluster:  # over all cores, the giver's number
+            first = self._next_scratch()
+            self._add("getsr", ("cluster",), first)
+            self._add("smadd", (), giver, Reg(first), ring, Reg(giver))
         self._add("smul", (), giver, Reg(giver), size)
         self._add("ld", (memory, "ub", dtype, "1d"), target.start, 1, Reg(giver, buffer.start), 1, count)
         self._accesses(target).note(Done(Queue.MTE2, self.order.step(Queue.MTE2)), True)
@@ -326,9 +338,9 @@ class _Story(DataWriter):
         self._add(kind, ())
         self.order.barrier_all()
 
-    def _neighbour(self, distance: int, operation: str) -> int:
-        """A scratch register with the number of the core that is so far away, in a ring."""
+    def _neighbour(self, distance: int, operation: str, ring: int) -> int:
+        """A scratch register with the number of the core that is so far away, in a ring of the cores next to it."""
         register = self._next_scratch()
         self._add(operation, (), register, Reg(CORE), distance)
-        self._add("srem", (), register, Reg(register), self.cores)
+        self._add("srem", (), register, Reg(register), ring)
         return register

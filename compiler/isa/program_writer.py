@@ -62,13 +62,16 @@ class _Accesses:
 class ProgramWriter:
     """The parts of a program that grow, and how they grow by one instruction."""
 
-    def __init__(self, seed: int, chip: Chip) -> None:
+    def __init__(self, seed: int, chip: Chip, *, whole_clusters: bool = False) -> None:
         self.rng, self.chip = Random(seed), chip  # noqa: S311 - programs, not secrets
         self.numbers = np.random.default_rng(seed)
         self.sampler = Sampler(self.rng, chip)
         self.cores = min(chip.cores, self.rng.choice((1, 1, 2, 2, 3, 4)))
         if chip.clusters > 1 and self.rng.random() < 0.04:
-            self.cores = chip.cores_per_cluster + 2
+            more = chip.cores_per_cluster
+            self.cores = chip.cores_per_cluster + (more if whole_clusters else self.rng.choice((2, more)))
+        self.cluster_cores = min(self.cores, chip.cores_per_cluster)
+        self.clusters = -(-self.cores // self.cluster_cores)
         self.order = QueueOrder()
         self.accesses: dict[Region, _Accesses] = {}
         self.instrs: list[Instr] = []
@@ -256,9 +259,12 @@ class ProgramWriter:
         """What an instruction of the scalar unit gives on every core, if its sources are known."""
         if instr.row.kind == "getsr":
             return None
-        if instr.row.kind == "ldt":
-            index = instr.values[1]
-            return [self.tiling[index].value] * self.cores if isinstance(index, int) else None
+        if instr.row.kind in ("ldt", "ldtc"):
+            index, per_cluster = instr.values[1], self.chip.cores_per_cluster
+            if not isinstance(index, int):
+                return None
+            further = [core // per_cluster if instr.row.kind == "ldtc" else 0 for core in range(self.cores)]
+            return [self.tiling[index + more].value for more in further]
         found = []
         for core in range(self.cores):
             sources = [self._value_on(core, value) for value in instr.values[1:]]

@@ -181,11 +181,12 @@ class _InstructionChecker:
     def __init__(self, program: Program, chip: Chip) -> None:
         self.chip = chip
         self.tiling_words = len(program.tiling)
+        self.clusters = -(-(program.cores or chip.cores) // chip.cores_per_cluster)
         self.overlap_elements = _MAX_OVERLAP_ELEMENTS_IN_ALL
         self.spans = {memory: _spans(program, memory) for memory in SHARED_MEMORIES}
 
     def faults(self, instr: Instr) -> Iterator[_Fault]:
-        if instr.row.kind == "ldt":
+        if instr.row.kind in ("ldt", "ldtc"):
             yield from self._tiling(instr)
         slots = instr.row.slots(instr.mods)
         unknown: Any = [
@@ -201,7 +202,10 @@ class _InstructionChecker:
 
     def _tiling(self, instr: Instr) -> Iterator[_Fault]:
         index = instr.values[1]
-        if not isinstance(index, Reg) and index >= self.tiling_words:
+        if isinstance(index, Reg):
+            return
+        index += self.clusters - 1 if instr.row.kind == "ldtc" else 0
+        if index >= self.tiling_words:
             yield _Fault("TW1275", f"index is {index}; the program has {self.tiling_words} tiling words")
 
     def _paths(self, args: Args) -> Iterator[_Fault]:

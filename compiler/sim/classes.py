@@ -11,6 +11,7 @@ from compiler.isa.dtypes import MEMORIES, SHARED_MEMORIES, Queue
 from compiler.isa.jit import kernel
 from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind
 from compiler.isa.program import Program
+from compiler.isa.table.sync import IN_CLUSTER
 from compiler.isa.timing import contiguous_run
 from compiler.sim.collector import uncollected
 from compiler.sim.expand import Stream
@@ -60,6 +61,7 @@ class ClassTable:
     cycles: np.ndarray
     latency: np.ndarray
     argument: np.ndarray  # sync: flag number, or queue
+    in_cluster: np.ndarray  # flags between cores: whether the argument counts cores from the cluster's first
     rate: np.ndarray  # transfers: bytes per 1000 cycles when alone
     line_bytes: np.ndarray
     moved_bytes: np.ndarray
@@ -69,6 +71,14 @@ class ClassTable:
     footprint_start: np.ndarray
     footprints: np.ndarray  # columns: address index, memory, access, start, extent, run, then (count, stride) x 5
     footprint_class: np.ndarray
+
+    def flags(self, stream: Stream, chip: Chip) -> np.ndarray:
+        """The flag of each dynamic instruction that is about one; between cores, cores are counted over the chip."""
+        per_cluster = chip.cores_per_cluster
+        first = np.arange(stream.cores) // per_cluster * per_cluster * chip.cross_flag_ids
+        core_of = np.repeat(np.arange(stream.cores), np.diff(stream.core_start))
+        found: np.ndarray = self.argument[stream.klass] + self.in_cluster[stream.klass] * first[core_of]
+        return found
 
 
 @uncollected()
@@ -99,8 +109,12 @@ def checked(instr: Instr, values: list[int], chip: Chip, cores: int) -> tuple[Ar
         return None, found
     args = bind(instr, values[: len(slots)], chip)
     found = illegal(instr, args)
+    if instr.row.mnemonic in IN_CLUSTER:
+        # Every cluster runs the same instruction, so also the last one has to have the core.
+        cores = min(cores, chip.cores_per_cluster, cores % chip.cores_per_cluster or cores)
     if instr.row.kind in ("cross_set", "cross_wait") and args.core >= cores:
-        found.append(f"core is {args.core}; the program runs on {cores} cores")
+        where = "a cluster of the program has" if instr.row.mnemonic in IN_CLUSTER else "the program runs on"
+        found.append(f"core is {args.core}; {where} {cores} cores")
     return (None, found) if found else (args, [])
 
 
@@ -149,7 +163,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
         name: np.zeros(count, np.int64)
         for name in ("cycles", "latency", "argument", "rate", "line", "moved", "conflict")
     }
-    queue, kind, shares = (np.zeros(count, np.int8) for _ in range(3))
+    queue, kind, shares, in_cluster = (np.zeros(count, np.int8) for _ in range(4))
     starts, flat, owner, paths = [0], [], [], []
     for klass, args in enumerate(bound):
         instr = program.instrs[int(stream.class_pc[klass])]
@@ -160,6 +174,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
         integers["line"][klass], integers["moved"][klass] = timing.line_bytes, timing.moved_bytes
         integers["conflict"][klass] = timing.conflict_cycles
         integers["argument"][klass] = _argument(args, chip)
+        in_cluster[klass] = args.row.mnemonic in IN_CLUSTER
         paths.append(timing.path or _local_path(args.views))
         if timing.path:
             integers["rate"][klass] = chip.path[timing.path].bytes_per_cycle * 1000
@@ -174,7 +189,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
     table = np.array(flat, np.int64).reshape(-1, 6 + 2 * OUTER_LOOPS)
     return ClassTable(
         bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
-        integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
+        in_cluster, integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
         np.array(starts, np.int64), table, np.array(owner, np.int64),
     )  # fmt: skip
 

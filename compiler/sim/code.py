@@ -13,7 +13,7 @@ from compiler.target import Chip
 
 MAX_SLOTS = 24
 # Kinds of static instructions, as the scalar unit tells them apart.
-ALU, FALU, FCMP, ITOF, BRANCH, LOOP, LDT, GETSR, NOP, HALT, TRAP, DISPATCH, SLD = range(13)
+ALU, FALU, FCMP, ITOF, BRANCH, LOOP, LDT, GETSR, NOP, HALT, TRAP, DISPATCH, SLD, LDTC = range(14)
 _KIND = {
     "alu": ALU,
     "falu": FALU,
@@ -22,6 +22,7 @@ _KIND = {
     "branch": BRANCH,
     "loop": LOOP,
     "ldt": LDT,
+    "ldtc": LDTC,
     "getsr": GETSR,
     "nop": NOP,
     "halt": HALT,
@@ -69,7 +70,7 @@ def lay_out(program: Program, chip: Chip) -> Code:
         row = instr.row
         kind[pc] = _KIND.get(row.kind, DISPATCH)
         operation[pc] = row.opcode
-        if row.kind == "ldt":
+        if row.kind in ("ldt", "ldtc"):
             cycles[pc] = chip.scalar.load_cycles
         if row.kind == "getsr":
             system[pc] = row.modifiers[0].choices.index(instr.mods[0])

@@ -42,7 +42,7 @@ class HazardReport:
     def leaks(self) -> list[Problem]:
         """Flags that are set more often than waited for: the next program would find them set."""
         kind = self.classes.kind[self.stream.klass]
-        argument = self.classes.argument[self.stream.klass]
+        argument = self.classes.flags(self.stream, self.chip)
         found = []
         for core in range(self.stream.cores):
             span = slice(int(self.stream.core_start[core]), int(self.stream.core_start[core + 1]))
@@ -145,7 +145,9 @@ class HazardReport:
             source = argument // self.chip.event_ids // QUEUES
             return f"flag {args.id} from {Queue(source).name} is not set", (core, source)
         if kind == k.CROSS_WAIT:
-            return f"cross-core flag {args.id} from core {args.core} is not set", (args.core, 0)
+            first = core - core % self.chip.cores_per_cluster
+            other = int(args.core) + (first if self.classes.in_cluster[klass] else 0)
+            return f"cross-core flag {args.id} from core {other} is not set", (other, 0)
         if kind in (k.CORE_BARRIER, k.CLUSTER_BARRIER) and queue == 0:
             others = [c for c in range(self.stream.cores) if c != core and not self._at_barrier(c)]
             return f"other cores do not arrive: {others[:8]}", (others[0] if others else core, 0)

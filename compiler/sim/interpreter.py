@@ -18,6 +18,7 @@ from compiler.isa.execute import array_at, execute, reproducible
 from compiler.isa.model import REGISTERS, Args, Instr, Reg, Value
 from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH, SYSTEM_REGISTERS
+from compiler.isa.table.sync import IN_CLUSTER
 from compiler.sim.classes import checked
 from compiler.sim.memory import Memories
 from compiler.target import Chip
@@ -172,7 +173,14 @@ class _Core:
         return True
 
     def _ldt(self, instr: Instr) -> bool:
-        index, words = self._value(instr.values[1]), self.machine.program.tiling
+        return self._tiling_word(instr, self._value(instr.values[1]))
+
+    def _ldtc(self, instr: Instr) -> bool:
+        index = self._value(instr.values[1])
+        return self._tiling_word(instr, index + self.number // self.machine.chip.cores_per_cluster * (index >= 0))
+
+    def _tiling_word(self, instr: Instr, index: int) -> bool:
+        words = self.machine.program.tiling
         if not 0 <= index < len(words):
             text = f"core {self.number} reads tiling word {index}; the program has {len(words)}"
             raise InvalidError(Problem("TW1302", text, self._place))
@@ -214,18 +222,23 @@ class _Core:
 
     def _cross_set(self, instr: Instr) -> bool:
         args = self._checked(instr)
-        self.machine.cross[self.number, args.core, args.id] += 1
+        self.machine.cross[self.number, self._other(args), args.id] += 1
         self.pc += 1
         return True
 
     def _cross_wait(self, instr: Instr) -> bool:
         args = self._checked(instr)
-        flag = (args.core, self.number, args.id)
+        flag = (self._other(args), self.number, args.id)
         if self.machine.cross[flag] == 0:
             return False
         self.machine.cross[flag] -= 1
         self.pc += 1
         return True
+
+    def _other(self, args: Args) -> int:
+        """The core that a flag comes from or goes to."""
+        first = self.number - self.number % self.machine.chip.cores_per_cluster
+        return int(args.core) + (first if args.row.mnemonic in IN_CLUSTER else 0)
 
     def _core_barrier(self, instr: Instr) -> bool:
         return False

@@ -406,7 +406,7 @@ def _cross_pairs(stream: Stream, classes: ClassTable, chip: Chip, core_of: np.nd
     used = np.flatnonzero((kind == k.CROSS_SET) | (kind == k.CROSS_WAIT))
     if not used.size:
         return index, 1
-    other, number = np.divmod(classes.argument[stream.klass[used]], chip.cross_flag_ids)
+    other, number = np.divmod(classes.flags(stream, chip)[used], chip.cross_flag_ids)
     mine = core_of[used].astype(np.int64)
     sets = kind[used] == k.CROSS_SET
     source, target = np.where(sets, mine, other), np.where(sets, other, mine)

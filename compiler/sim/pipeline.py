@@ -66,9 +66,9 @@ def _delay(seed, core, index, longest):  # type: ignore[no-untyped-def]
 
 @kernel
 def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
-    klass, gap, core_start, tail_gap, queue, kind, cycles, latency, argument, rate, line_bytes, shares, interlocked,
-    depth, issue_cycles, events, cross_ids, cross_max, cluster_of, clusters, ddr_limit, llb_limit, seed, longest_delay,
-    start, end, complete, order, busy, stalled, core_state, heads,
+    klass, gap, core_start, tail_gap, queue, kind, cycles, latency, argument, in_cluster, first_flag, rate, line_bytes,
+    shares, interlocked, depth, issue_cycles, events, cross_ids, cross_max, cluster_of, clusters, ddr_limit, llb_limit,
+    seed, longest_delay, start, end, complete, order, busy, stalled, core_state, heads,
 ):  # fmt: skip
     cores = len(core_start) - 1
     queues = cores * Q
@@ -153,7 +153,7 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                             begin = max(t, flag_time[c, argument[a]])
                             stalled[c, S, FLAG] += begin - t
                         elif what == k.CROSS_WAIT:
-                            slot = argument[a]
+                            slot = argument[a] + in_cluster[a] * first_flag[c]
                             if cross_count[c, slot] == 0:
                                 break
                             cross_count[c, slot] -= 1
@@ -217,8 +217,8 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                             flag_set[c, argument[a]] = True
                             flag_time[c, argument[a]] = done
                         elif what == k.CROSS_SET:
-                            other = argument[a] // cross_ids
-                            slot = c * cross_ids + argument[a] % cross_ids
+                            flag = argument[a] + in_cluster[a] * first_flag[c]
+                            other, slot = flag // cross_ids, c * cross_ids + flag % cross_ids
                             if cross_count[other, slot] >= cross_max:
                                 return CROSS_OVERFLOW, i, now
                             place = (cross_first[other, slot] + cross_count[other, slot]) % (cross_max + 1)
@@ -249,7 +249,7 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                             flag_set[c, argument[a]] = False
                             begin = max(t, flag_time[c, argument[a]])
                         elif what == k.CROSS_WAIT:
-                            slot = argument[a]
+                            slot = argument[a] + in_cluster[a] * first_flag[c]
                             if cross_count[c, slot] == 0:
                                 break
                             cross_count[c, slot] -= 1
@@ -290,8 +290,8 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                             flag_set[c, argument[a]] = True
                             flag_time[c, argument[a]] = finish
                         elif what == k.CROSS_SET:
-                            other = argument[a] // cross_ids
-                            slot = c * cross_ids + argument[a] % cross_ids
+                            flag = argument[a] + in_cluster[a] * first_flag[c]
+                            other, slot = flag // cross_ids, c * cross_ids + flag % cross_ids
                             if cross_count[other, slot] >= cross_max:
                                 return CROSS_OVERFLOW, i, now
                             place = (cross_first[other, slot] + cross_count[other, slot]) % (cross_max + 1)
@@ -405,10 +405,11 @@ def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, 
     crossing = bool(np.isin(classes.kind, (k.CROSS_SET, k.CROSS_WAIT)).any())
     cross_ids, cross_max = (chip.cross_flag_ids, chip.cross_flag_max) if crossing else (1, 0)
     _check_size(cores, chip, cross_ids, cross_max)
+    first_flag = np.arange(cores) // chip.cores_per_cluster * chip.cores_per_cluster * cross_ids
     outcome, fault, cycles = _simulate(
         stream.klass, stream.gap, stream.core_start, stream.tail_gap, classes.queue, classes.kind, classes.cycles,
-        classes.latency, classes.argument, classes.rate, classes.line_bytes, classes.shares, interlocked,
-        chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, cross_ids, cross_max,
+        classes.latency, classes.argument, classes.in_cluster, first_flag, classes.rate, classes.line_bytes,
+        classes.shares, interlocked, chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, cross_ids, cross_max,
         stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle,
         chip.bandwidth.llb_bytes_per_kilocycle, seed, longest_delay, start, end, complete, order, busy, stalled, state,
         heads,

@@ -6,12 +6,14 @@ import numpy as np
 
 from compiler.isa.jit import inlined, kernel
 from compiler.isa.scalar_functions import alu, branch, falu, fcmp, itof
-from compiler.isa.table.control import LOOP_DEPTH
+from compiler.isa.table.control import LOOP_DEPTH, SYSTEM_REGISTERS
 from compiler.sim import code as kinds
 from compiler.sim.code import MAX_SLOTS
 
 # What a run of the unit ends with.
 DONE, STREAM_FULL, CLASSES_FULL, STEP_LIMIT, NEEDS_VALUE, TRAPPED, BAD_TARGET, LOOPS_TOO_DEEP, BAD_TILING = range(9)
+
+CLUSTER = SYSTEM_REGISTERS.index("cluster")
 
 # Indices into the resumable state of one core.
 PC, LOOP_SP, GAP, STEPS, EMITTED, CLASSES, FAULT = range(7)
@@ -185,8 +187,10 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901
                 if destination[pc] != 0:
                     regs[destination[pc]] = 0
                 pc += 1
-        elif what == kinds.LDT:
+        elif what == kinds.LDT or what == kinds.LDTC:
             index = immediate[pc, 0] + regs[register[pc, 0]]
+            if what == kinds.LDTC and index >= 0:
+                index += system_values[CLUSTER]
             if index < 0 or index >= len(tiling):
                 state[FAULT] = index
                 status = BAD_TILING

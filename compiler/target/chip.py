@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -134,6 +134,13 @@ class Chip:
     @property
     def cores(self) -> int:
         return self.clusters * self.cores_per_cluster
+
+    def one_cluster(self) -> Chip:
+        """One of its clusters as a chip: it has its part of the bandwidth that all share, and reaches all of DDR."""
+        if self.clusters == 1:
+            return self
+        rate = max(1, self.bandwidth.ddr_bytes_per_kilocycle // self.clusters)
+        return replace(self, clusters=1, bandwidth=replace(self.bandwidth, ddr_bytes_per_kilocycle=rate))
 
     def cluster_of(self, core: int) -> int:
         if not 0 <= core < self.cores:

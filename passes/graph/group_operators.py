@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -11,7 +11,9 @@ from tvm import ir, relax, tirx
 
 from compiler import graph
 from compiler.graph import Body, Call
+from compiler.parts import MOVES
 from compiler.target import Chip
+from compiler.tiling.factors import multiplies
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
@@ -40,8 +42,11 @@ class GroupOperators(Pass):
     product of that with something become one group, so that scores never leave the core. By (1) no value leaves a
     group and comes back, so the groups are in an order without cycles.
 
-    A product takes along a transposition that nobody else reads of one of its operands, where
-    (4) what lies side by side does so along rows of a matrix, or along columns of the second: loads turn these.
+    A product takes along what only moves elements of one of its operands and what nobody else reads, where
+    (4) what lies side by side does so along rows of a matrix, or along columns of the second: loads turn these;
+    in fp16, where sums cannot overflow, also a factor of all of an operand: it becomes one of the product.
+    An attention takes along a transposition that alone reads its result, where rows stay rows: these are stored where
+    they belong.
     """
 
     name: ClassVar[str] = "group-operators"
@@ -86,7 +91,10 @@ class _Grouping:
                 self._make_attention(group)
         for group in self._unique():
             if group.schedule in PRODUCTS:
-                self._take_transpositions(group)
+                self._take_operands(group)
+        for group in self._unique():
+            if group.schedule == "attention":
+                self._transpose_result(group)
         return sorted(self._unique(), key=lambda group: self.position[group.calls[-1].var])
 
     def _unique(self) -> list[_Group]:
@@ -103,13 +111,42 @@ class _Grouping:
         for call in values.calls:
             self.group_of[call.var] = values
 
-    def _take_transpositions(self, group: _Group) -> None:
-        for product in [call for call in group.calls if schedule_of(self.module, call) == "matmul"]:
-            for at, argument in enumerate(product.arguments[:2]):
-                operand = self._only_reader(group, [argument], "movement")
-                if operand is not None and keeps_runs(self.module[operand.calls[-1].callee], 1 + at):
-                    group.calls[:] = [*operand.calls, *group.calls]
-                    self.group_of[operand.calls[-1].var] = group
+    def _take_operands(self, group: _Group) -> None:
+        products = [call for call in group.calls if schedule_of(self.module, call) == "matmul"]
+        # By call: along how many of its last axes what it gives must lie side by side.
+        waiting = [(argument, 1 + at) for product in products for at, argument in enumerate(product.arguments[:2])]
+        while waiting:
+            argument, axes = waiting.pop(0)
+            operand, users = self.group_of.get(argument), self.body.consumers[argument]
+            inside = all(user is not None and self.group_of.get(user.var) is group for user in users)
+            if operand is None or operand is group or len(operand.calls) != 1 or not inside:
+                continue
+            call, func = operand.calls[0], self.module[operand.calls[0].callee]
+            scales = operand.schedule == FOLLOWER and len(users) == 1 and is_factor(func)
+            if scales or (operand.schedule in MOVES and keeps_runs(func, axes if len(users) == 1 else 1)):
+                self._take(group, call)
+                # A factor may be of what is moved, and what is moved be turned once.
+                waiting += [(each, axes if scales else 1) for each in call.arguments]
+
+    def _take(self, group: _Group, call: Call) -> None:
+        """Put a call in front of a group, once for each of its readers: their tiles of what it reads differ."""
+        copies: list[Call] = []
+        for at, user in enumerate(group.calls):
+            if not any(argument.same_as(call.var) for argument in user.arguments):
+                continue
+            copy = replace(call, var=relax.Var(call.name, call.var.ty)) if copies else call
+            copies.append(copy)
+            arguments = tuple(copy.var if one.same_as(call.var) else one for one in user.arguments)
+            group.calls[at] = replace(user, arguments=arguments)
+        group.calls[:0] = copies
+        self.group_of[call.var] = group
+
+    def _transpose_result(self, group: _Group) -> None:
+        users = self.body.consumers[group.calls[-1].var]
+        moved = self.group_of[users[0].var] if len(users) == 1 and users[0] is not None else group
+        if moved.schedule == "movement" and len(moved.calls) == 1 and keeps_runs(self.module[moved.calls[0].callee], 1):
+            group.calls += moved.calls
+            self.group_of[moved.calls[0].var] = group
 
     def _only_reader(self, reader: _Group, arguments: Iterable[Any], schedule: str) -> _Group | None:
         """The group of class ``schedule`` whose result is among ``arguments`` and goes nowhere but to ``reader``."""
@@ -186,15 +223,28 @@ def schedule_of(module: Any, call: Call) -> str:
 
 
 def keeps_runs(func: Any, axes: int) -> bool:
-    """Whether an operator only changes the order of axes, and the last one of its input is among its last ``axes``."""
+    """Whether an operator only changes the order of axes, perhaps of a part of its input that has one place along some,
+    and the last axis of its input is among its last ``axes``."""
     stores: list[Any] = []
     structural_walk(func.body, (tirx.BufferStore, stores.append))
     if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(stores[0].indices) < 2:
         return False
     written, read = list(stores[0].indices), list(stores[0].value.indices)
-    if len(read) != len(written) or not all(any(i.same_as(j) for j in written) for i in read):
+    # One place of an axis is read at a number.
+    moved = [index for index in read if not isinstance(index, tirx.IntImm)]
+    long = [i for i, extent in zip(written, stores[0].buffer.shape, strict=True) if int(extent) > 1]
+    if len(moved) > len(written) or not all(any(i.same_as(j) for j in written) for i in moved):
+        return False
+    if not all(any(i.same_as(j) for j in moved) for i in long):
         return False
     return any(read[-1].same_as(j) for j in written[-axes:])
+
+
+def is_factor(func: Any) -> bool:
+    """Whether all that an operator does is to multiply something by a number."""
+    stores: list[Any] = []
+    structural_walk(func.body, (tirx.BufferStore, stores.append))
+    return len(stores) == 1 and multiplies(stores[0])
 
 
 @dataclass
@@ -259,7 +309,7 @@ def _add_group(builder: Any, name: str, group: _Group, module: Any) -> Any:
     outside = Outside.of(group.calls, module)
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(outside.values)]
     made: dict[Any, Any] = {}
-    attributes = {"tw.group": group.schedule, "tw.calls": [call.name for call in group.calls]}
+    attributes = {"tw.group": group.schedule, "tw.calls": list(dict.fromkeys(call.name for call in group.calls))}
     with builder.function(name, params, attrs=attributes, private=True):
         with builder.dataflow():
             for call, places in zip(group.calls, outside.arguments, strict=True):

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import tirx
 
-from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load
-from compiler.codegen.kernel import CONSTANTS, OUTPUTS, TURNS
-from compiler.codegen.residence import llb_pays
+from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load, load_rate
+from compiler.codegen.kernel import CONSTANTS, TURNS
 from compiler.codegen.sharing import Sharing, sharing
 from compiler.codegen.staging import Staging
 from compiler.graph import attribute as attribute_of
 from compiler.target import Chip
+from compiler.tir.near import near_parameters, room_bytes
 from compiler.tir.rewriter import sequence, thread_variable
 from compiler.tir.structure import structural_map
 from passes.base import Pass
@@ -54,12 +54,12 @@ class ShareLoads(Pass):
     3. A core brings the pieces in the order in which it loads them, so that nobody waits for what comes later, and as
        far ahead as it takes them to arrive. It waits for the others' pieces on the way: no flag is set more often than
        it can count.
-    4. Where not all pieces fit in LLB, its slots are used in turn: a core that has loaded a piece tells the others, and
-       who brings one waits until all have loaded the one that lies there. For that all cores run in all turns.
+    4. Where not all pieces fit in what the kernel may take of LLB, its slots are used in turn: a core that has loaded a
+       piece tells the others, and who brings one waits until all have loaded the one that lies there. For that all
+       cores run in all turns.
     5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there, and
        with each further load by more than a flag takes between cores.
-    6. A parameter that another kernel may write stays what it is where the linker may keep it in LLB altogether; what
-       is stored there does not take DDR's time, either, unless it is a result of the model.
+    6. A parameter that lies in LLB altogether stays what it is, and takes none of DDR's time.
     """
 
     name: ClassVar[str] = "share-loads"
@@ -71,30 +71,21 @@ class ShareLoads(Pass):
         sites = Sites.of(subject)
         if sites.core is None or sites.cores < 2:
             return subject
-        constants = _constants(subject)
-        far = None if constants is None or not llb_pays(chip) else constants | _parameters(subject, OUTPUTS)
-        choice = _Choice(sites, chip, far)
+        choice = _Choice(sites, chip, near_parameters(subject), room_bytes(subject, chip) - sites.near_bytes)
         chosen = choice.best(self.always)
         if not chosen:
             return subject
-        staged, flag = list[Staging](), 0
+        staged, flag = list[Staging](), sites.cross_flags
         for each, ahead in zip(chosen, choice.ahead(chosen), strict=True):
             staged.append(Staging(each, sites.core, flag, ahead))
             flag += each.flags
-        rewritten, turns = _rewritten(subject, staged, constants or frozenset()), choice.turns(chosen)
+        rewritten, turns = _rewritten(subject, staged, _constants(subject)), choice.turns(chosen)
         return rewritten if turns == 1 else rewritten.with_attr(TURNS, tirx.FloatImm("float64", turns))
 
 
-def _constants(func: Any) -> frozenset[Any] | None:
-    """The parameters that no kernel writes; None where that is not known."""
-    if func.attrs is None or CONSTANTS not in func.attrs:
-        return None
-    return _parameters(func, CONSTANTS)
-
-
-def _parameters(func: Any, attribute: str) -> frozenset[Any]:
-    """Those whose indices an attribute has."""
-    return frozenset(func.params[int(index)] for index in attribute_of(func, attribute, ()))
+def _constants(func: Any) -> frozenset[Any]:
+    """The parameters that no kernel writes, as far as that is known."""
+    return frozenset(func.params[int(index)] for index in attribute_of(func, CONSTANTS, ()))
 
 
 def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> Any:
@@ -120,11 +111,11 @@ def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> A
 class _Choice:
     """Which loads to share: by what moves between the cores and DDR, and through the queue of each core.
 
-    ``far``: the parameters that lie in DDR; None for all.
+    ``near``: the parameters that lie in LLB; ``room_bytes``: what the kernel may take of it.
     """
 
-    def __init__(self, sites: Sites, chip: Chip, far: frozenset[Any] | None) -> None:
-        self.sites, self.chip, self.far = sites, chip, far
+    def __init__(self, sites: Sites, chip: Chip, near: frozenset[Any], room_bytes: int) -> None:
+        self.sites, self.chip, self.near, self.room_bytes = sites, chip, near, room_bytes
         written = sites.written
         loads = [far_load(site, sites.core, sites.cores, written, chip) for site in sites.found]
         self.loads = [load for load in loads if load is not None]
@@ -135,7 +126,7 @@ class _Choice:
         if not possible:
             return []
         sites = self.sites
-        self.far_bytes = sum(far_bytes(site, sites.core, sites.cores, self.chip, self.far) for site in sites.found)
+        self.far_bytes = sum(far_bytes(site, sites.core, sites.cores, self.chip, self.near) for site in sites.found)
         self.queue_cycles = sum(self._queue_cycles(load) for load in self.loads)
         chosen: dict[int, Sharing] = {}
         for at in sorted(range(len(possible)), key=lambda at: -possible[at].saved_bytes):
@@ -150,8 +141,8 @@ class _Choice:
 
     def _fitting(self, sharing: Sharing, chosen: list[Sharing]) -> Sharing | None:
         """Condition 4: the load in what the others leave of LLB and of the flags, the last of which is the linker's."""
-        room = self.chip.memory_bytes("llb") - sum(each.size_bytes for each in chosen)
-        flags = max(1, self.chip.cross_flag_ids - 1) - sum(each.flags for each in chosen)
+        room = self.room_bytes - sum(each.size_bytes for each in chosen)
+        flags = max(1, self.chip.cross_flag_ids - 1) - self.sites.cross_flags - sum(each.flags for each in chosen)
         found = []
         for period in sharing.periods:
             fitting = replace(sharing, period=period).within(room, self.chip.cross_flag_max)
@@ -167,7 +158,7 @@ class _Choice:
         far = float(sharing.staged_bytes.sum()) / sharing.pieces * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
         bring = sharing.staged_bytes.max() / sharing.pieces / chip.path["ddr_llb"].bytes_per_cycle
         near = max(
-            sharing.loaded_bytes.max() / turns / self._rate("llb", sharing.load),
+            sharing.loaded_bytes.max() / turns / load_rate(sharing.load, "llb", self.chip),
             self._llb_bytes([sharing]).max() / turns * 1000 / chip.bandwidth.llb_bytes_per_kilocycle,
         )
         if sharing.period == 1:  # all bring, then all load
@@ -210,7 +201,7 @@ class _Choice:
         statements = [load.site.statement for load in self.loads]
         found = []
         for load in self.loads:
-            lies_far = self.far is None or load.address.buffer in self.far
+            lies_far = load.address.buffer not in self.near
             if lies_far and sum(load.site.statement.same_as(other) for other in statements) == 1:
                 shared = sharing(load, self.chip) if load.moved_bytes.any() else None
                 if shared is not None:
@@ -218,14 +209,8 @@ class _Choice:
         return found
 
     def _queue_cycles(self, load: FarLoad) -> Any:
-        rate = self._rate("ddr", load)
+        rate = load_rate(load, "llb" if load.address.buffer in self.near else "ddr", self.chip)
         return load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1) / rate
-
-    def _rate(self, source: str, load: FarLoad) -> float:
-        tensor = next(t for t in load.site.call.row.tensors if "w" in t.role)
-        names = [m.name for m in load.site.call.row.modifiers]
-        target = load.site.call.mods[names.index("target")] if tensor.memory.startswith("@") else tensor.memory
-        return self.chip.path[f"{source}_{target}"].bytes_per_cycle
 
     def _cycles(self, chosen: list[Sharing]) -> float:
         """Condition 5: of DDR, LLB or the busiest queue, and until the first piece is there."""
@@ -234,7 +219,7 @@ class _Choice:
         queues = self.queue_cycles + np.zeros(self.sites.cores)
         for each in chosen:
             bring, load = chip.path["ddr_llb"], each.load
-            queues += each.staged_bytes / bring.bytes_per_cycle + each.loaded_bytes / self._rate("llb", load)
+            queues += each.staged_bytes / bring.bytes_per_cycle + each.loaded_bytes / load_rate(load, "llb", chip)
             queues -= self._queue_cycles(load)
             for group in each.groups:
                 queues[list(group.cores)] += each.pieces * 2 * group.count / each.period * chip.sync.flag_cycles

@@ -13,6 +13,7 @@ from compiler.isa.declarations import BLOCK_BYTES
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
+from compiler.tiling.pieces import rows_may_be_cut
 from compiler.tir.conditions import conditional, constant
 from compiler.tir.nests import leaf_nest
 from compiler.tir.rewriter import (
@@ -28,8 +29,6 @@ from compiler.tir.rewriter import (
 )
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
-
-LINES = 4  # of DDR that a row of a piece has at least, where rows do not begin with a line
 
 
 @dataclass(frozen=True)
@@ -175,8 +174,7 @@ class _Spreader(Rewriter):
         variable = load.store.indices[axis]
         if not uses(source.indices[-1], [variable]):
             return True
-        line, row = self.chip.transfer.ddr_line_bytes, int(source.source.shape[-1]) * itemsize
-        return length * itemsize >= (line if row % line == 0 else LINES * line)
+        return rows_may_be_cut(length * itemsize, int(source.source.shape[-1]) * itemsize, self.chip)
 
 
 def _load(part: Any) -> _Load | None:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, Linked, MemoryOverflow, Place, PlacedKernel, generate, link, plan
-from compiler.codegen.residence import REST
+from compiler.codegen.residence import RESTS, Foreseen, foresee
 from compiler.errors import InvalidError
 from compiler.isa.program import MAX_INSTRUCTIONS
 from compiler.target import load_chip
@@ -73,11 +73,26 @@ def test_intermediates_share_ddr() -> None:
     chain = [(added(4, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(9)]
     placed, buffers = place(chain, TINY, {"t0": "input", "t9": "output"})
     places = plan(placed, buffers, TINY, llb=False)
-    distinct = [places[f"t{n}"] for n in range(1, 2 + REST + 1)]
+    distinct = [places[f"t{n}"] for n in range(1, 2 + RESTS[0] + 1)]
     assert len(set(distinct)) == len(distinct)  # left alone for a while: who writes the next one need not wait
-    assert places[f"t{2 + REST + 1}"] == places["t1"]
+    assert places[f"t{2 + RESTS[0] + 1}"] == places["t1"]
     assert max(place.offset for place in places.values()) + 1024 == (2 + len(distinct)) * 1024
     assert all(place.memory == "ddr" and place.offset % 64 == 0 for place in places.values())
+
+
+def test_it_is_foreseen_what_will_lie_in_llb() -> None:
+    """Tensors of a third of LLB each: while one is made of another, a third one has to lie elsewhere."""
+    size = TINY.memory_bytes("llb") // 3
+    buffers = [GraphBuffer(f"t{n}", "uint8", (size,), size, "intermediate") for n in range(4)]
+    found = foresee([("t0", "t1"), ("t1", "t2"), ("t2", "t3")], buffers, TINY)
+    assert found.near == {"t0", "t1", "t2", "t3"}
+    assert all(TINY.memory_bytes("llb") // 8 < room <= TINY.memory_bytes("llb") // 4 for room in found.room_bytes)
+    found = foresee([("t0", "t1", "t2"), ("t2", "t3")], buffers, TINY)
+    assert len(found.near) == 3 and "t3" in found.near
+    part = GraphBuffer("p", "uint8", (8,), 8, "intermediate", whole="t0", offset=8)
+    assert foresee([("t0", "p")], [buffers[0], part], TINY).near == {"t0", "p"}
+    huge = GraphBuffer("t0", "uint8", (4 * size,), 4 * size, "intermediate")
+    assert foresee([("t0",)], [huge], TINY) == Foreseen(frozenset(), (TINY.memory_bytes("llb"),))
 
 
 def test_what_lives_between_kernels_lies_in_llb() -> None:
@@ -96,7 +111,7 @@ def test_llb_holds_what_fits() -> None:
     chain = [(added(rows, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(4)]
     placed, buffers = place(chain, TINY, {"t0": "input", "t4": "output"})
     places = plan(placed, buffers, TINY)
-    assert [places[f"t{n}"].memory for n in range(1, 4)] == ["llb", "ddr", "ddr"]
+    assert [places[f"t{n}"].memory for n in range(1, 4)] == ["llb", "ddr", "llb"]
 
 
 def test_what_lies_askew_is_reached_in_llb() -> None:
@@ -215,7 +230,7 @@ def test_many_kernels_link_in_linear_time() -> None:
     buffers = [GraphBuffer(f"t{n}", "fp32", (4, 64), 1024, "intermediate") for n in range(2001)]
     kernels = [PlacedKernel(f"k{n}", code, (f"t{n}", f"t{n + 1}")) for n in range(2000)]
     program = link(kernels, TINY, buffers).program
-    assert len(program.instrs) < MAX_INSTRUCTIONS and len(program.buffers) <= 2 + REST
+    assert len(program.instrs) < MAX_INSTRUCTIONS and len(program.buffers) <= 2 + RESTS[0]
 
 
 def _places(x: int, y: int) -> dict[str, Place]:
@@ -229,3 +244,17 @@ def _copy() -> Any:
             y[i, j] = x[i, j]
 
     return copy
+
+
+def test_what_goes_through_ddr_between_kernels_says_why() -> None:
+    rows = 300  # of 256 bytes: two buffers of them are more than LLB has
+    chain = [(added(rows, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(4)]
+    placed, buffers = place(chain, TINY, {"t0": "input", "t4": "output"})
+    (far,) = link(placed, TINY, buffers).far_results
+    assert (far.buffer, far.size_bytes, far.reason) == ("t2", rows * 256, "LLB is full while it lives")
+    assert far.kernel == placed[1].name
+    several = load_chip("tw1")
+    placed, buffers = place(chain, several, {"t0": "input", "t4": "output"})
+    assert {each.reason for each in link(placed, several, buffers).far_results} == {
+        "its 4 clusters have no LLB in common"
+    }

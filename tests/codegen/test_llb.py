@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm.script import tirx as T
 
-from compiler.codegen.residence import REST
+from compiler.codegen.residence import RESTS
 from compiler.target import load_chip
 from tests.codegen.kernels import linked, run
 
@@ -55,12 +55,12 @@ def test_what_one_core_brings_another_reads() -> None:
 
 def test_kernels_that_follow_each_other_lie_apart() -> None:
     """So that few have to wait until the other core is done with bytes of LLB."""
-    program = _outputs(REST + 2)
+    program = _outputs(RESTS[0] + 2)
     ends = [index for index, instr in enumerate(program.instrs) if instr.row.mnemonic == "barrier_all"]
     borders = [
         [instr.row.mnemonic for instr in program.instrs[end:start]]
         for end, (_, start) in zip(ends, program.labels[1:], strict=True)
     ]
-    assert borders == [["barrier_all"]] * REST + [["barrier_all", "loop", "cross_set", "loop", "cross_wait"]]
+    assert borders == [["barrier_all"]] * RESTS[0] + [["barrier_all", "loop", "cross_set", "loop", "cross_wait"]]
     offsets = [buffer.offset for buffer in program.buffers if buffer.memory == "llb"]
-    assert sorted(offsets) == [512 * n for n in range(REST + 1)]
+    assert sorted(offsets) == [512 * n for n in range(RESTS[0] + 1)]

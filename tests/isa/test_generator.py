@@ -65,7 +65,7 @@ def test_programs_are_of_many_kinds() -> None:
     programs = [random_program(seed, chip)[0] for seed in range(80) for chip in CHIPS]
     kinds = {instr.row.mnemonic for program in programs for instr in program.instrs}
     wanted = "loop core_barrier cluster_barrier cross_set cross_wait barrier_all pipe_barrier set_flag wait_flag"
-    assert {*wanted.split(), "ldt", "getsr", "sst", "jmp", "trap"} <= kinds
+    assert {*wanted.split(), "cluster_set", "cluster_wait", "ldt", "ldtc", "getsr", "sst", "jmp", "trap"} <= kinds
     assert {program.cores for program in programs} >= {1, 2, 3, 4, 10}
     queues = {instr.row.queue_of(instr.mods) for program in programs for instr in program.instrs}
     assert queues == set(Queue)

@@ -15,6 +15,7 @@ from compiler.target import Chip, load_chip
 from tests.isa.generate import every_row, random_program
 
 TINY = load_chip("tiny")
+TW1 = load_chip("tw1")
 GOOD = """\
 .chip tiny
 .cores 2
@@ -80,10 +81,12 @@ INSTRUCTIONS = [
      " strides"),
     ("set_flag.v.v 0", "TW1279 set_flag: a flag joins two different queues; inside one queue use pipe_barrier"),
     ("cross_set.v 2, 0", "TW1279 cross_set: the core must be one of the chip's"),
+    ("cluster_wait.v 2, 0", "TW1279 cluster_wait: the core must be one of the cluster's"),
     ("fix.ddr.nz.fp16.fp32.none [x1], [0], <16, 16>, 16, 16",
      "TW1279 fix: nz layout is for l1 and ub; ddr and llb take nd"),
     # tiling data
     ("ldt x1, 1", "TW1275 ldt: index is 1; the program has 1 tiling words"),
+    ("ldtc x1, 1", "TW1275 ldtc: index is 1; the program has 1 tiling words"),
 ]  # fmt: skip
 
 
@@ -103,6 +106,7 @@ def test_an_instruction_that_breaks_a_rule(line: str, said: str) -> None:
         "ldl0a.fp16 [x1], [x2], <x3, x4>, x5",
         "ldt x1, x2",
         "cross_set.v x1, x2",
+        "cluster_set.v x1, x2",
         "ld.ddr.ub.fp32.1d [u], [x1], <64>",
     ],
 )
@@ -217,3 +221,11 @@ def test_time_is_bounded() -> None:
     with pytest.raises(TilewrightError):
         verify(assemble("\n".join([*lines, "halt"])), TINY)
     assert time.monotonic() - began < 20
+
+
+def test_a_word_for_each_cluster_that_the_program_runs_on() -> None:
+    source = ".cores {}\n.tiling a = 1\n.tiling b = 2\nldtc x1, a\nhalt"
+    for cores in (1, 8, 9, 16):
+        verify(assemble(source.format(cores), chip=TW1), TW1)
+    with pytest.raises(InvalidError, match="ldtc: index is 2; the program has 2 tiling words"):
+        verify(assemble(source.format(17), chip=TW1), TW1)

@@ -321,6 +321,8 @@ def test_cores_that_do_the_same_share_the_classes_of_their_instructions() -> Non
     [
         ("trap 42", "TW1302", "core 0 trapped with code 42"),
         ("ldt x1, x0 + 3", "TW1302", "reads tiling word 3; the program has 0"),
+        ("ldtc x1, x0 + 3", "TW1302", "reads tiling word 3; the program has 0"),
+        ("ldtc x1, x0 - 3", "TW1302", "reads tiling word -3; the program has 0"),
         ("again: jmp again\nhalt", "TW1301", "core 0 ran"),
         ("sld.ddr.int32 x1, [0]", "TW1303", "a scalar load needs the contents of memory"),
     ],

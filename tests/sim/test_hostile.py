@@ -15,6 +15,7 @@ from compiler.sim.simulator import simulate
 from compiler.target import load_chip
 
 TINY = load_chip("tiny")
+TW1 = load_chip("tw1")
 
 
 def test_an_operand_far_beyond_ub_is_refused_without_costing_its_banks() -> None:
@@ -36,6 +37,13 @@ def test_a_flag_of_a_core_that_does_not_run_is_refused(what: str) -> None:
     for run in (simulate, interpret):
         with pytest.raises(InvalidError, match="core is 1; the program runs on 1 cores"):
             run(program, TINY)
+
+
+def test_a_flag_of_a_core_that_not_every_cluster_has_is_refused() -> None:
+    program = assemble(".cores 10\ncluster_set.v 2, 0\nhalt", chip=TW1)
+    for run in (simulate, interpret):
+        with pytest.raises(InvalidError, match="core is 2; a cluster of the program has 2 cores"):
+            run(program, TW1)
 
 
 @pytest.mark.parametrize("address", [2**63 - 4, 2**63 - 64, -(2**63)])

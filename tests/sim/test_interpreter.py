@@ -113,6 +113,8 @@ def test_scalar_loads_are_remembered_per_core() -> None:
             "no two elements of a destination",
         ),
         ("ldt x1, x0 + 1", InvalidError, "TW1302", "tiling word 1; the program has 1"),
+        ("ldtc x1, x0 + 1", InvalidError, "TW1302", "tiling word 1; the program has 1"),
+        ("ldtc x1, x0 - 1", InvalidError, "TW1302", "tiling word -1; the program has 1"),
         ("trap 3", InvalidError, "TW1302", "trapped with code 3"),
     ],
 )
@@ -153,6 +155,45 @@ def test_inputs_must_be_there_and_fit() -> None:
         with pytest.raises(kind):
             interpret(program, TINY, given)
     interpret(program, TINY, fitting)
+
+
+def test_cores_hand_on_within_their_cluster_what_they_find_by_its_number() -> None:
+    """Every core stores its cluster's word and its own number, then adds what the next one of its cluster stored."""
+    body = """
+    .tiling first = 100
+    .tiling second = 200
+    getsr.core x1
+    smadd x1, x1, 4, y
+    getsr.core_in_cluster x2
+    ldtc x3, first
+    sadd x3, x3, x2
+    itof x3, x3
+    sst.ddr.fp32 [x1], x3
+    sadd x4, x2, 7
+    srem x4, x4, 8
+    set_flag.s.v 0
+    wait_flag.s.v 0
+    cluster_set.v x4, 1
+    sadd x4, x2, 1
+    srem x4, x4, 8
+    cluster_wait.v x4, 1
+    set_flag.v.s 0
+    wait_flag.v.s 0
+    getsr.cluster x5
+    smadd x4, x5, 8, x4
+    smadd x4, x4, 4, y
+    sld.ddr.fp32 x4, [x4]
+    fadd x3, x3, x4
+    sst.ddr.fp32 [x1 + 64], x3
+    """
+    program = assemble(FRAME.format(cores=16) + body + "\nhalt", chip=TW1)
+    inputs = {"x": DATA, "y": DATA * 0}
+    stored = np.array([[100], [200]]) + np.arange(8)
+    found = interpret(program, TW1, inputs).outputs["y"]
+    np.testing.assert_array_equal(found[:32], [*stored.flat, *(stored + np.roll(stored, -1, axis=1)).flat])
+    run = simulate(program, TW1, inputs, hazards=True)
+    assert not run.hazards
+    np.testing.assert_array_equal(run.outputs["y"], found)
 
 
 def test_each_cluster_has_an_llb_of_its_own() -> None:

@@ -222,6 +222,11 @@ BETWEEN_CORES = {
         two_cores(HALF_LOAD, HALF_LOAD),
         two_cores(lines(HALF_LOAD, "cluster_barrier"), lines("cluster_barrier", HALF_LOAD)),
     ),
+    "read after write by flags in a cluster": (
+        ["read-after-write race"],
+        two_cores(lines(HALF_LOAD, "cluster_set.mte2 1, 0"), lines("cluster_wait.mte2 0, 0", TAKE)),
+        two_cores(lines(HALF_LOAD, "cluster_set.mte3 1, 0"), lines("cluster_wait.mte2 0, 0", TAKE)),
+    ),
     "cross flags from two queues": (
         ["unordered cross-core flag"],
         two_cores(lines("cross_set.v 1, 0", "cross_set.mte2 1, 0"), lines("cross_wait.v 0, 0", "cross_wait.v 0, 0")),

@@ -55,6 +55,16 @@ def test_cores_and_clusters() -> None:
             chip.cluster_of(core)
 
 
+def test_one_cluster_has_its_part_of_what_all_share() -> None:
+    chip = load_chip("tw1")
+    one = chip.one_cluster()
+    assert (one.cores, one.clusters, one.name) == (8, 1, "tw1")
+    assert one.bandwidth.ddr_bytes_per_kilocycle == chip.bandwidth.ddr_bytes_per_kilocycle // 4
+    assert (one.bandwidth.llb_bytes_per_kilocycle, one.memory) == (chip.bandwidth.llb_bytes_per_kilocycle, chip.memory)
+    assert one.content_hash != chip.content_hash
+    assert one.one_cluster() is one
+
+
 def test_memories_and_types_are_known_by_name() -> None:
     chip = load_chip("tw2")
     assert [chip.memory_bytes(name) for name in ("ddr", "bt", "fb")] == [1 << 36, 1024, 4096]

@@ -96,4 +96,12 @@ ROWS = [
         semantics=_stored,
         timing=_scalar_access_timing,
     ),
+    Row(
+        143,
+        "ldtc",
+        Queue.S,
+        "d = word `index` of the tiling data for cluster 0, the one behind it for cluster 1, and so on",
+        (Dest("d"), Int("index", 0)),
+        kind="ldtc",
+    ),
 ]

@@ -1,7 +1,8 @@
 """Order between queues and cores. What each one waits for is written in its row; the simulator implements just that.
 
 A flag is one bit per (source queue, destination queue, id). Cross-core flags are counters per (source core,
-destination core, id). Barriers of cores drain every queue of the cores that take part.
+destination core, id); `cluster_set` and `cluster_wait` count the cores of their own cluster from zero, so that one
+program runs on every cluster. Barriers of cores drain every queue of the cores that take part.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def core_exists(args: Args) -> bool:
     return bool(args.core < args.chip.cores)
 
 
+def core_exists_in_cluster(args: Args) -> bool:
+    """the core must be one of the cluster's"""
+    return bool(args.core < args.chip.cores_per_cluster)
+
+
 def _sync(
     opcode: int,
     mnemonic: str,
@@ -45,12 +51,13 @@ def _sync(
     rules: tuple[Rule, ...] = (),
     cycles: str = "flag_cycles",
     latency: str = "",
+    kind: str = "",
 ) -> Row:
     def timing(args: Args) -> Timing:
         sync = args.chip.sync
         return Timing(getattr(sync, cycles), getattr(sync, latency) if latency else 0)
 
-    return Row(opcode, mnemonic, queue, doc, operands, modifiers, rules, timing=timing, kind=mnemonic)
+    return Row(opcode, mnemonic, queue, doc, operands, modifiers, rules, timing=timing, kind=kind or mnemonic)
 
 
 ROWS = [
@@ -120,4 +127,28 @@ ROWS = [
         _OF_QUEUE,
         (cross_flag_exists, core_exists),
     ),
+    _sync(
+        200,
+        "cluster_set",
+        "@queue",
+        "cross_set, where core is counted within this core's cluster",
+        _CROSS,
+        _OF_QUEUE,
+        (cross_flag_exists, core_exists_in_cluster),
+        latency="cross_flag_cycles",
+        kind="cross_set",
+    ),
+    _sync(
+        201,
+        "cluster_wait",
+        "@queue",
+        "cross_wait, where core is counted within this core's cluster",
+        _CROSS,
+        _OF_QUEUE,
+        (cross_flag_exists, core_exists_in_cluster),
+        kind="cross_wait",
+    ),
 ]
+
+# The rows that name a core of their own cluster.
+IN_CLUSTER = ("cluster_set", "cluster_wait")

@@ -16,7 +16,9 @@ from passes.graph.group_operators import GroupOperators
 CHIP = load_chip("tw1")
 
 
-def groups(nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], **options: Any) -> list[list[str]]:
+def groups(
+    nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], precision: str = "fp32", **options: Any
+) -> list[list[str]]:
     """The operators of each group of a model, in the order of the kernels; a view stands in brackets."""
     model = helper.make_model(
         helper.make_graph(
@@ -24,11 +26,14 @@ def groups(nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[s
             "g",
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-            [helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])],
+            [
+                helper.make_tensor("half", TensorProto.FLOAT, [], [0.5]),
+                *(helper.make_tensor(f"part{at}", TensorProto.INT64, [], [at]) for at in range(3)),
+            ],
         ),
         opset_imports=[helper.make_opsetid("", 17)],
     )
-    module = import_model(model.SerializeToString()).module
+    module = import_model(model.SerializeToString(), precision=precision).module
     grouped = GroupOperators(**options).run(module, CHIP)
     found = []
     for call in graph.read(grouped["main"]).calls:
@@ -136,6 +141,51 @@ def test_keys_that_are_transposed_belong_to_attention() -> None:
     ]
     shapes = {"q": (2, 16, 8), "w": (8, 8), "k": (2, 12, 8), "v": (2, 12, 8)}
     assert groups(nodes, shapes, ["y"]) == [["MatMul"], ["Transpose", "MatMul", "Softmax", "MatMul"]]
+
+
+PARTS = [
+    node("Transpose", "x", "j", perm=[2, 0, 3, 1, 4]),
+    *(node("Gather", f"j part{at}", name, axis=0) for at, name in enumerate("qkv")),
+]
+ATTENTION = [
+    node("Transpose", "k", "t", perm=[0, 1, 3, 2]),
+    node("MatMul", "q t", "s"),
+    node("Softmax", "s", "p", axis=-1),
+    node("MatMul", "p v", "o"),
+    node("Transpose", "o", "y", perm=[0, 2, 1, 3]),
+]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_attention_reads_all_three_where_one_product_put_them(batch: int) -> None:
+    """What they share is there for each of them: an operand of its own, with tiles of its own."""
+    moves = ["Gather", "Gather", "Gather", "Transpose", "Transpose", "Transpose", "Transpose"]
+    products = ["MatMul", "Softmax", "MatMul", "Transpose"]
+    shapes = {"x": (batch, 16, 3, 2, 8)}
+    (group,) = groups([*PARTS, *ATTENTION], shapes, ["y"])
+    assert sorted(group[:7]) == moves
+    assert group[7:] == products
+    several = groups([*PARTS, *ATTENTION], shapes, ["y", "j"])
+    assert several[0] == ["Transpose"]
+    assert several[1][-4:] == products
+
+
+@pytest.mark.parametrize(("perm", "joins"), [([0, 2, 1, 3], True), ([1, 0, 2, 3], True), ([0, 1, 3, 2], False)])
+def test_results_of_attention_are_stored_where_they_belong(perm: list[int], joins: bool) -> None:
+    nodes = [*ATTENTION[:-1], node("Transpose", "o", "y", perm=perm)]
+    shapes = {name: (2, 3, 16, 8) for name in "qkv"}
+    attention = ["Transpose", "MatMul", "Softmax", "MatMul"]
+    assert groups(nodes, shapes, ["y"]) == ([[*attention, "Transpose"]] if joins else [attention, ["Transpose"]])
+    assert groups(nodes, shapes, ["y", "o"]) == [attention, ["Transpose"]]
+
+
+def test_a_factor_of_an_operand_is_one_of_the_product() -> None:
+    nodes = [node("Mul", "a half", "s"), node("MatMul", "s b", "y")]
+    shapes = {"a": (16, 8), "b": (8, 12)}
+    assert groups(nodes, shapes, ["y"], "fp16") == [["Mul", "MatMul"]]
+    assert groups(nodes, shapes, ["y", "s"], "fp16") == [["Mul"], ["MatMul"]]
+    assert groups(nodes, shapes, ["y"]) == [["Mul"], ["MatMul"]]  # a sum in fp32 may overflow
+    assert groups([node("Mul", "a a", "s"), nodes[1]], shapes, ["y"], "fp16") == [["Mul"], ["MatMul"]]
 
 
 @pytest.mark.parametrize(("perm", "first", "second"), [

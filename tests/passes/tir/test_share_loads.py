@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 from compiler import pipeline
 from compiler.codegen import generate
-from compiler.codegen.kernel import CONSTANTS, OUTPUTS, TURNS
+from compiler.codegen.kernel import CONSTANTS, TURNS
 from compiler.codegen.link import GraphBuffer, PlacedKernel, link
 from compiler.kernels import compile_kernel
 from compiler.operators.matmul import matmul
@@ -21,6 +21,7 @@ from compiler.sim.simulator import Run, simulate
 from compiler.sim.statistics import statistics
 from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
+from compiler.tir.near import placed_near
 from passes.tir.share_loads import ShareLoads
 from tests.codegen.kernels import linked, run
 from tests.passes.tir.rewriting import keeps
@@ -291,13 +292,25 @@ def test_products_read_less(chip_name: str, shape: tuple[int, int, int]) -> None
     assert shared.cycles < alone.cycles
 
 
-def test_stores_of_a_result_of_the_model_take_time_of_ddr_that_shared_loads_save() -> None:
-    """Of what another kernel reads the linker may keep all in LLB."""
+def test_what_lies_in_llb_is_read_there() -> None:
+    """Stores to DDR take time that shared loads save; operands in LLB are not brought there once more."""
     chip = load_chip("tw2")
     a, b = (te.placeholder((512, 512), "float16", name) for name in "ab")
     func = te.create_prim_func([a, b, matmul(a, b)]).with_attr(CONSTANTS, [0, 1])
-    shared = {}
-    for name, product in (("intermediate", func), ("result", func.with_attr(OUTPUTS, [2]))):
-        code = compile_kernel(product, "matmul", chip, pipeline.Observer()).code
-        shared[name] = sum(parameter.size_bytes for parameter in code.parameters if parameter.scratch)
-    assert shared["result"] > shared["intermediate"] > 0
+    room = chip.memory_bytes("llb")
+    scratch = {}
+    for name, near in (("nothing", []), ("result", [2]), ("operand", [0, 2]), ("all", [0, 1, 2])):
+        code = compile_kernel(placed_near(func, near, room), "matmul", chip, pipeline.Observer()).code
+        scratch[name] = sum(parameter.size_bytes for parameter in code.parameters if parameter.scratch)
+        assert name != "all" or not any("ddr" in instr.mods for instr in code.instrs)
+    assert scratch["nothing"] > scratch["operand"] > scratch["all"] == 0
+    assert scratch["result"] > 0
+
+
+def test_a_kernel_takes_no_more_of_llb_than_it_may() -> None:
+    chip = load_chip("tw1")
+    a, b = te.placeholder((256, 2048), "float16", "a"), te.placeholder((2048, 512), "float16", "b")
+    func = te.create_prim_func([a, b, matmul(a, b)])
+    for room in (1 << 20, 1 << 19):
+        code = compile_kernel(placed_near(func, [], room), "matmul", chip, pipeline.Observer()).code
+        assert 0 < sum(parameter.size_bytes for parameter in code.parameters if parameter.memory == "llb") <= room

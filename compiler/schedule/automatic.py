@@ -1,0 +1,96 @@
+"""The schedule that nobody wrote: how calls of a graph run best on a chip, by what each of them is thought to take."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from compiler import graph
+from compiler.codegen.residence import KEPT_SHARE
+from compiler.schedule.choice import Choice, Problem
+from compiler.schedule.cuts import Cuts
+from compiler.schedule.pieces import cut_axis
+from compiler.schedule.storage import Storage, storage_of
+from compiler.schedule.work import Work, cycles_of, work_of
+from compiler.target import Chip
+
+MOST_PIECES = 64
+
+
+def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
+    """In how many pieces each call of main runs on a chip whose LLB keeps what lies between them."""
+    body = graph.read(module["main"])
+    storage = storage_of(module, body)
+    candidates = [] if fits(storage, chip) else _candidates(module, body)
+    own = frozenset(body.params)
+    allowed = [cuts.counts(call, candidates, own) for call in body.calls]
+    return Problem(
+        storage,
+        allowed,
+        _Cost(module, storage, chip).cycles,
+        1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
+        room_bytes(chip),
+    ).best()
+
+
+def undivided_cycles(module: Any, chip: Chip) -> float:
+    """Of main as it is, where nothing between its kernels stays on the chip."""
+    storage = storage_of(module, graph.read(module["main"]))
+    cost = _Cost(module, storage, chip)
+    kernels = sum(not operator.is_view for operator in storage.operators)
+    barriers = chip.sync.core_barrier_cycles * kernels if chip.clusters > 1 else 0
+    return barriers + sum(cost.cycles(at, 1, False) for at in range(len(storage.operators)))
+
+
+def room_bytes(chip: Chip) -> int:
+    """Of LLB, for what lies between kernels; the rest is for kernels themselves."""
+    return int(chip.memory_bytes("llb") * KEPT_SHARE)
+
+
+def fits(storage: Storage, chip: Chip) -> bool:
+    """Whether all that lives at once stays on the chip as it is."""
+    return max(storage.live_bytes, default=0) <= room_bytes(chip)
+
+
+def _candidates(module: Any, body: graph.Body) -> list[int]:
+    """The counts that divide what the model is given."""
+    inputs = body.params[: int(graph.attribute(module["main"], "num_input", len(body.params)))]
+    extents = {shape[cut_axis(shape)] for value in inputs if (shape := graph.shape_of(value))}
+    return sorted({n for extent in extents for n in range(2, min(extent, MOST_PIECES) + 1) if extent % n == 0})
+
+
+class _Cost:
+    """What calls take."""
+
+    def __init__(self, module: Any, storage: Storage, chip: Chip) -> None:
+        self.module, self.storage, self.chip = module, storage, chip
+        self.cycles = cache(self._cycles)
+        self._work = cache(self._work_of)
+
+    def _cycles(self, at: int, count: int, near: bool) -> float:
+        """Of all pieces of a call."""
+        operator = self.storage.operators[at]
+        if operator.is_view:
+            return 0.0
+        work, between, far, whole = self._work(operator.callee), 0, 0, 0
+        for tensor in (self.storage.tensors[number] for number in (*operator.reads, *operator.makes)):
+            if tensor.is_between:
+                between += tensor.size_bytes
+            elif tensor.made < 0 and not tensor.is_input:
+                whole += tensor.size_bytes
+            else:
+                far += tensor.size_bytes
+        near_bytes, far_bytes = (between, far) if near else (0, between + far)
+        if work.cube_cycles:
+            read = sum(self.storage.tensors[number].size_bytes for number in operator.reads)
+            far_bytes += _read_again(read - whole, whole, self.chip.clusters)
+        return count * cycles_of(work, count, near_bytes, far_bytes, whole, self.chip)
+
+    def _work_of(self, callee: str) -> Work:
+        return work_of(self.module, callee, self.chip)
+
+
+def _read_again(data_bytes: int, weight_bytes: int, clusters: int) -> int:
+    """What clusters that share the rows and columns of a product read of its operands, beyond once."""
+    ways = [(rows, clusters // rows) for rows in range(1, clusters + 1) if clusters % rows == 0]
+    return min(data_bytes * (columns - 1) + weight_bytes * (rows - 1) for rows, columns in ways)

@@ -1,0 +1,151 @@
+"""Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
+
+clusters = 4              # divide the batch; 1: all work together
+[pieces]                  # of each call, in order; depth first where each count divides the one before it
+"Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
+"logits" = 1              # /fc/Gemm
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compiler import graph
+from compiler.clusters import clusters_of
+from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
+from compiler.schedule.cuts import Cuts
+
+PIECES = "tw.pieces"  # attribute of main: the schedule it was made by, as operators of calls and their pieces
+MAX_FILE_BYTES = 4 << 20
+_KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
+
+
+@dataclass(frozen=True)
+class Manual:
+    """A schedule that somebody gave: what it says, and on which lines."""
+
+    file: str
+    clusters: int | None  # None where it does not say
+    pieces: Mapping[str, int]
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def counts(self, module: Any, body: graph.Body, cuts: Cuts) -> list[int]:
+        """In how many pieces each call of main runs. A view goes as what it looks at."""
+        named = [(call, members_of(module, call)[-1]) for call in body.calls if not is_view(module, call)]
+        self._check_names([name for _, name in named])
+        problems, counts, own = Diagnostics(), dict[Any, int](), frozenset(body.params)
+        for call, name in named:
+            able = cuts.counts(call, sorted({self.pieces[name]} - {1}), own)
+            if self.pieces[name] not in able:
+                text = f"{name} cannot run in {self.pieces[name]} pieces: not each is made of one of what it reads"
+                problems.add("TW2632", text, self.place(name), "1 is always possible")
+            counts[call.var] = self.pieces[name]
+        problems.raise_if_any(InvalidError)
+        for call in body.calls:
+            if call.var not in counts:
+                source = body.producer.get(call.arguments[0])
+                wanted = counts.get(source.var, 1) if source else 1
+                counts[call.var] = wanted if wanted in cuts.counts(call, [wanted], own) else 1
+        return [counts[call.var] for call in body.calls]
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        """All calls, each once, in their order."""
+        problems = Diagnostics()
+        for name in self.pieces:
+            if name not in names:
+                hint = "the model or the compiler changed: write the schedule anew with --dump-schedule"
+                problems.add("TW2631", f"the model has no call {name}", self.place(name), hint)
+        for name in names:
+            if name not in self.pieces:
+                problems.add("TW2631", f"the schedule says nothing of {name}", Place(self.file))
+        problems.raise_if_any(InvalidError)
+        given = list(self.pieces)
+        for name, expected in zip(given, names, strict=True):
+            if name != expected:
+                problems.add("TW2631", f"{expected} comes before {name}", self.place(name), "calls keep their order")
+                break
+        problems.raise_if_any(InvalidError)
+
+    def place(self, name: str) -> Place:
+        return Place(self.file, self.lines.get(name, 0), 1)
+
+
+def members_of(module: Any, call: graph.Call) -> list[str]:
+    """The operators that a call does; the last one's name is what reports call its kernel, too."""
+    members = graph.attribute(module[call.callee], "tw.calls")
+    return [call.name] if members is None else [str(name) for name in members]
+
+
+def is_view(module: Any, call: graph.Call) -> bool:
+    return bool(graph.attribute(module[call.callee], "tw.schedule") == "view")
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def load_schedule(path: Path) -> Manual:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        text = f"cannot read the schedule: {error.strerror or type(error).__name__}"
+        raise InputError(Problem("TW2630", text, Place(str(path)))) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(Problem("TW2630", f"a schedule may have at most {MAX_FILE_BYTES} bytes", Place(str(path))))
+    return parse_schedule(content.decode("utf-8", errors="replace"), str(path))
+
+
+def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"at line (\d+)", str(error))
+        place = Place(file, int(where[1]) if where else text.count("\n") + 1, 1)
+        raise InvalidError(Problem("TW2630", f"not valid TOML: {error}", place)) from error
+    lines = dict[str, int]()
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := _KEY.match(line):
+            lines.setdefault(next(group for group in found.groups() if group is not None), number)
+    problems = Diagnostics()
+
+    def checked(name: str, value: Any) -> None:
+        if type(value) is not int or value < 1:
+            problems.add("TW2630", f"{name} must be a number of at least 1", Place(file, lines.get(name, 0), 1))
+
+    for name in tables.keys() - {"clusters", "pieces"}:
+        problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), "clusters, [pieces]")
+    pieces = tables.get("pieces", {})
+    if not isinstance(pieces, dict):
+        problems.add("TW2630", "pieces must be a table", Place(file, lines.get("pieces", 0), 1))
+        pieces = {}
+    for name, value in pieces.items():
+        checked(name, value)
+    if "clusters" in tables:
+        checked("clusters", tables["clusters"])
+    problems.raise_if_any(InvalidError)
+    return Manual(file, tables.get("clusters"), pieces, lines)
+
+
+def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
+    """The schedule of a compiled module as a file; ``nodes`` are those of ONNX by the names of calls."""
+    made = graph.attribute(module["main"], PIECES)
+    if made is None:
+        calls = [call for call in graph.read(module["main"]).calls if not is_view(module, call)]
+        entries = [(members_of(module, call), 1) for call in calls]
+    else:
+        entries = [([str(name) for name in members], int(count)) for members, count in made]
+    lines = [
+        f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
+        "",
+        "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",
+    ]
+    for members, count in entries:
+        comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
+        shown = "".join(char if char.isprintable() else "?" for char in comment)
+        lines.append(f'"{members[-1]}" = {count}' + (f"  # {shown}" if shown else ""))
+    return "\n".join(lines) + "\n"

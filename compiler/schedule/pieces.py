@@ -1,0 +1,336 @@
+"""Functions in pieces: a tensor is cut into equal contiguous pieces, and each piece of a result is made of those of the
+same number.
+
+A tensor is cut along its first axis of more than one element, into ``count`` pieces of as many rows. A function can be
+cut where all of its blocks are proven to be:
+
+1. Each result is stored by a variable ``v`` of its block, so that ``v`` one piece further on stores one piece further.
+2. Each tensor that is read is read one piece further on then, too (it is *cut*), or in the same place (it is *whole*).
+   No tensor is read both ways, and what the function keeps for itself is read as it is written.
+3. Nothing else in the block depends on ``v`` but what is the same in each piece.
+4. In the first piece, all that is cut is touched in its first piece only. With (1) and (2), so it is in all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tvm import ir, relax, s_tir, sym, te, tirx
+from tvm_ffi import structural_equal
+
+from compiler import graph
+from compiler.operators.views import viewed
+from compiler.tir.rewriter import loop_with
+from compiler.tir.structure import structural_map, structural_walk
+
+# Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
+NEVER = frozenset({"library", "scatter", "recurrence"})
+_COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a function can be cut into ``count`` pieces, and how: which of its tensors and variables go in pieces."""
+
+    func: Any
+    count: int
+    inputs: tuple[bool, ...]  # whether it is given a piece of each of its inputs; of the others it is given the whole
+    cut: tuple[Any, ...] = ()  # buffers
+    axes: Mapping[Any, int] = field(default_factory=dict)  # by variable: how far it goes, in all pieces together
+
+    def coarser(self, count: int) -> Proof:
+        """The same for fewer pieces, each of several of these."""
+        return replace(self, count=count)
+
+
+def cut_axis(shape: tuple[int, ...]) -> int:
+    """The first axis of more than one element; 0 where there is none."""
+    return next((axis for axis, extent in enumerate(shape) if extent > 1), 0)
+
+
+def piece_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+    """The shape of one piece, where a tensor can be cut."""
+    if not shape or shape[(axis := cut_axis(shape))] % count or 0 in shape:
+        return None
+    return (*shape[:axis], shape[axis] // count, *shape[axis + 1 :])
+
+
+def piece_type(kind: Any, count: int) -> Any:
+    """The type of one piece of a tensor."""
+    return relax.TensorType(piece_shape(tuple(int(n) for n in kind.shape), count), str(kind.dtype))
+
+
+def proven(func: Any, count: int) -> Proof | None:
+    """That a PrimFunc can be cut into so many pieces of all its results; None where it cannot."""
+    schedule = graph.attribute(func, "tw.schedule")
+    if schedule in NEVER or graph.attribute(func, "tw.valid_count") is not None:
+        return None
+    if schedule == "view":  # contiguous pieces are the same bytes under any shape
+        shapes = [piece_shape(_shape(param), count) for param in func.params]
+        return Proof(func, count, (True,)) if len(shapes) == 2 and None not in shapes else None
+    return _Cutter(func, count).proof()
+
+
+def in_pieces(proof: Proof) -> Any:
+    """The PrimFunc for one piece."""
+    func, count = proof.func, proof.count
+    if graph.attribute(func, "tw.schedule") == "view":
+        return _view_in_pieces(func, count)
+    made = {buffer: _declared(buffer, piece_shape(_shape(buffer), count)) for buffer in proof.cut}
+    extents = {var: extent // count for var, extent in proof.axes.items()}
+
+    def loop(loop: Any) -> Any:
+        return loop_with(loop, loop.body, extent=extents[loop.loop_var]) if loop.loop_var in extents else loop
+
+    def block(block: Any) -> Any:
+        return s_tir.SBlock(
+            [_shorter(axis, extents) for axis in block.iter_vars],
+            [_region(region, made) for region in block.reads],
+            [_region(region, made) for region in block.writes],
+            block.name_hint, block.body, block.init,
+            [made.get(buffer, buffer) for buffer in block.alloc_buffers],
+            block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    body = structural_map(func.body, [(tirx.For, loop), (s_tir.SBlock, block)])
+    body = structural_map(body, (tirx.Var, lambda var: made.get(var, var)))
+    params = [made.get(param, param) for param in func.params]
+    return s_tir.renew_defs(tirx.PrimFunc(params, body).with_attrs(_attributes(func)))
+
+
+def _view_in_pieces(func: Any, count: int) -> Any:
+    source, result = (piece_shape(_shape(param), count) or () for param in func.params)
+    data = te.placeholder(source, str(func.params[0].dtype), func.params[0].name)
+    return te.create_prim_func([data, viewed(data, list(result))]).with_attrs(_attributes(func))
+
+
+def _attributes(func: Any) -> dict[str, Any]:
+    return {name: value for name, value in func.attrs.items() if name != "global_symbol"}
+
+
+def _shorter(axis: Any, extents: Mapping[Any, int]) -> Any:
+    if axis.var not in extents:
+        return axis
+    return tirx.IterVar(ir.Range(0, extents[axis.var]), axis.var, axis.iter_type, axis.thread_tag)
+
+
+def _region(region: Any, made: Mapping[Any, Any]) -> Any:
+    """A region that holds all pieces holds one; others say by their variables where they are."""
+    buffer = region.source
+    if buffer not in made:
+        return region
+    at, ranges = cut_axis(_shape(buffer)), list(region.region)
+    if isinstance(ranges[at].extent, tirx.IntImm) and int(ranges[at].extent) == _shape(buffer)[at]:
+        ranges[at] = ir.Range(0, made[buffer].shape[at])
+    return tirx.BufferRegion(buffer, ranges)
+
+
+# ---- the proof ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Cutter:
+    func: Any
+    count: int
+    status: dict[Any, bool] = field(default_factory=dict)  # of buffers: whether they are cut
+    axes: dict[Any, int] = field(default_factory=dict)  # loop variables and variables of blocks that count pieces
+    shapes: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+
+    def proof(self) -> Proof | None:
+        self.shapes = {buffer: _shape(buffer) for buffer in self.func.params}
+        structural_walk(self.func.body, (s_tir.SBlock, self._allocations))
+        blocks = list(_innermost(self.func.body))
+        written = {store.buffer for realize in blocks for store in _stores(realize.block)}
+        results = [param for param in self.func.params if param in written]
+        if not results or not all(self._block(realize) for realize in blocks):
+            return None
+        if not all(self.status.get(result, False) for result in results) or not self._loops_are_theirs(blocks):
+            return None
+        inputs = tuple(self.status.get(param, False) for param in self.func.params if param not in written)
+        cut = tuple(buffer for buffer, is_cut in self.status.items() if is_cut)
+        return Proof(self.func, self.count, inputs, cut, self.axes)
+
+    def _allocations(self, block: Any) -> None:
+        for buffer in block.alloc_buffers:
+            self.shapes[buffer] = _shape(buffer)
+
+    def _block(self, realize: Any) -> bool:
+        """Conditions 1 to 4 of one block."""
+        stores = _stores(realize.block)
+        if not stores or not structural_equal(realize.predicate, tirx.const(True, "bool")):
+            return False
+        target = stores[0].buffer
+        if self.status.get(target, True) and self._rows(target):
+            place = stores[0].indices[cut_axis(self.shapes[target])]
+            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+                if _is_spatial(axis) and _uses(place, axis.var) and self._moves(realize, axis, value):
+                    return True
+        # What does not depend on any piece is whole.
+        return target not in self.func.params and self._agrees(_Shift(realize, None, 0, self.shapes), {})
+
+    def _moves(self, realize: Any, axis: Any, value: Any) -> bool:
+        extent = int(axis.dom.extent)
+        if not isinstance(value, tirx.Var) or int(axis.dom.min) or extent % self.count:
+            return False
+        shift = _Shift(realize, axis.var, extent // self.count, self.shapes)
+        if not self._agrees(shift, {axis.var: extent // self.count}):
+            return False
+        self.axes[value] = self.axes[axis.var] = extent
+        return True
+
+    def _agrees(self, shift: _Shift, extents: Mapping[Any, int]) -> bool:
+        """Whether what the block touches moves as its status says; notes those of buffers seen for the first time."""
+        found = dict[Any, bool]()
+        for access in shift.accesses:
+            buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+            rows, at = self._rows(buffer), cut_axis(self.shapes[buffer])
+            moved = [shift.moves(index) for index in access.indices]
+            cut = rows is not None and moved[at] == rows and not any(m for i, m in enumerate(moved) if i != at)
+            if any(m != 0 for m in moved) and not cut:
+                return False
+            if found.setdefault(buffer, self.status.get(buffer, cut)) != cut:
+                return False
+            if cut and not shift.stays_below(access.indices[at], rows or 0, extents):
+                return False
+        if not shift.else_the_same():
+            return False
+        self.status.update(found)
+        return True
+
+    def _rows(self, buffer: Any) -> int | None:
+        """How many rows of the axis that is cut a piece has."""
+        shape = self.shapes[buffer]
+        return None if piece_shape(shape, self.count) is None else shape[cut_axis(shape)] // self.count
+
+    def _loops_are_theirs(self, blocks: list[Any]) -> bool:
+        """A loop that becomes shorter counts pieces for all that is in it, and does nothing else."""
+        bindings, uses = dict[Any, int](), dict[Any, int]()
+        for realize in blocks:
+            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+                if axis.var in self.axes:
+                    bindings[value] = bindings.get(value, 0) + 1
+
+        def use(var: Any) -> None:
+            if var in bindings:
+                uses[var] = uses.get(var, 0) + 1
+
+        found: list[Any] = []
+        structural_walk(self.func.body, (tirx.For, found.append))
+        structural_walk(self.func.body, (tirx.Var, use))
+        loops = {loop.loop_var: loop for loop in found}
+        # The walk sees the loop's own variable once.
+        return all(
+            uses[var] - 1 == count and var in loops and int(loops[var].min) == 0
+            and int(loops[var].extent) == self.axes[var]
+            for var, count in bindings.items()
+        )  # fmt: skip
+
+
+class _Shift:
+    """One block, and what changes in it when a variable moves on by some steps."""
+
+    def __init__(self, realize: Any, var: Any, steps: int, shapes: Mapping[Any, tuple[int, ...]]) -> None:
+        self.realize, self.var, self.steps = realize, var, steps
+        self.analyzer = sym.Analyzer()
+        self.ranges: dict[Any, int] = {axis.var: int(axis.dom.extent) for axis in realize.block.iter_vars}
+        structural_walk(realize.block.body, (tirx.For, self._inner))
+        for inner, extent in self.ranges.items():
+            self.analyzer.bind(inner, ir.Range(0, extent))
+        self.accesses: list[Any] = []
+        for part in self._statements():
+            structural_walk(part, (tirx.BufferStore, self.accesses.append))
+            structural_walk(part, (ir.TensorLoad, self.accesses.append))
+
+    def _inner(self, loop: Any) -> None:
+        self.ranges[loop.loop_var] = int(loop.extent)
+
+    def _statements(self) -> list[Any]:
+        block = self.realize.block
+        return [block.body] if block.init is None else [block.init, block.body]
+
+    def moves(self, index: Any) -> int | None:
+        """By how much an index moves, whatever the other variables are; None where that depends."""
+        if self.var is None or not _uses(index, self.var):
+            return 0
+        still = _without_loads(index)
+        moved = self.analyzer.simplify(self._moved(still) - still)
+        return int(moved) if isinstance(moved, tirx.IntImm) else None
+
+    def _moved(self, expression: Any) -> Any:
+        further = self.var + self.steps
+        return structural_map(expression, (tirx.Var, lambda v: further if v.same_as(self.var) else v))
+
+    def stays_below(self, index: Any, rows: int, extents: Mapping[Any, int]) -> bool:
+        """Condition 4, of an index of what is cut."""
+        analyzer = sym.Analyzer()
+        for var, extent in {**self.ranges, **extents}.items():
+            analyzer.bind(var, ir.Range(0, extent))
+        bound = analyzer.const_int_bound(analyzer.simplify(_without_loads(index)))
+        return bool(bound.min_value >= 0 and bound.max_value < rows)
+
+    def else_the_same(self) -> bool:
+        """Condition 3."""
+        return self.var is None or not any(_uses(self._invariant(part), self.var) for part in self._statements())
+
+    def _invariant(self, statement: Any) -> Any:
+        """The statement without what it touches, and without comparisons that are the same in each piece."""
+        values = list[Any]()
+        structural_walk(statement, (tirx.BufferStore, lambda store: values.append(store.value)))
+        structural_walk(statement, (tirx.IfThenElse, lambda branch: values.append(branch.condition)))
+        return tirx.SeqStmt([tirx.Evaluate(tirx.const(0)), *(tirx.Evaluate(self._plain(value)) for value in values)])
+
+    def _plain(self, value: Any) -> Any:
+        def settled(comparison: Any) -> Any:
+            if not _uses(comparison, self.var):
+                return comparison
+            before, after = self.analyzer.simplify(comparison), self.analyzer.simplify(self._moved(comparison))
+            return tirx.const(True, "bool") if structural_equal(before, after) else comparison
+
+        return structural_map(_without_loads(value), (_COMPARISONS, settled))
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------------
+
+
+def _innermost(body: Any) -> Iterator[Any]:
+    """The realizations of blocks that hold no others."""
+    found: list[Any] = []
+    structural_walk(body, (s_tir.SBlockRealize, found.append))
+    for realize in found:
+        inner: list[Any] = []
+        structural_walk(realize.block.body, (s_tir.SBlockRealize, inner.append))
+        if not inner:
+            yield realize
+
+
+def _stores(node: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(node, (tirx.BufferStore, found.append))
+    return found
+
+
+def _without_loads(expression: Any) -> Any:
+    """With an unknown in the place of each value that is read: it is the same wherever in its piece it is read."""
+    return structural_map(
+        expression, (ir.TensorLoad, lambda load: tirx.Var("loaded", str(load.source.dtype))), order="pre"
+    )
+
+
+def _uses(node: Any, var: Any) -> bool:
+    found: list[Any] = []
+    structural_walk(node, (tirx.Var, lambda v: found.append(v) if v.same_as(var) else None))
+    return bool(found)
+
+
+def _is_spatial(axis: Any) -> bool:
+    return int(axis.iter_type) == int(tirx.IterVar.DataPar)
+
+
+def _shape(buffer: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.shape)
+
+
+def _declared(buffer: Any, shape: tuple[int, ...] | None) -> Any:
+    return tirx.decl_buffer(shape, str(buffer.dtype), buffer.name, layout=None)

@@ -1,0 +1,97 @@
+"""What an operator of the graph asks of the chip: products, elements for the vector unit, and bytes of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import ir, s_tir, tirx
+
+from compiler import graph
+from compiler.isa.dtypes import DTYPES
+from compiler.target import Chip
+from compiler.tir.scopes import ISA_DTYPE
+from compiler.tir.structure import structural_walk
+
+# Shares of what the chip could do at most that kernels come to, as measured on ResNet-50, BERT and MobileNet on one
+# cluster of tw1, and the cycles in which a kernel's queues fill and drain.
+CUBE_SHARE, VECTOR_SHARE, DDR_SHARE, LLB_SHARE = 0.7, 0.7, 0.95, 0.6
+BORDER_CYCLES = 800
+_BLOCK = 16  # rows and columns of the cube's blocks
+_VECTOR_BYTES = 4  # per element: most is worked out in fp32
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call, for all of its pieces together."""
+
+    cube_cycles: float  # of all cores, in whole blocks
+    rows: int  # of products, that pieces share
+    vector_bytes: int
+
+
+def work_of(module: Any, callee: str, chip: Chip) -> Work:
+    cycles, rows, elements = 0.0, 0, 0
+    for block in _blocks(module, callee):
+        points = prod(int(axis.dom.extent) for axis in block.iter_vars)
+        if "tw.role" in block.annotations and chip.multiplies(dtype := _operand_dtype(block)):
+            cycles += points / chip.macs_per_cycle(dtype)
+            rows = max(rows, _rows(block))
+        elif not _moves_only(block):
+            elements += points
+    return Work(cycles, rows, elements * _VECTOR_BYTES)
+
+
+def cycles_of(work: Work, count: int, near_bytes: int, far_bytes: int, whole_bytes: int, chip: Chip) -> float:
+    """Of one piece of ``count``: the busiest of what works at the same time, and what no other kernel hides.
+
+    ``near_bytes`` and ``far_bytes`` are those of its tensors in LLB and in DDR, ``whole_bytes`` what each piece reads
+    again from DDR.
+    """
+    rows = max(1, work.rows // count)
+    full = rows / (-(-rows // _BLOCK) * _BLOCK)
+    rates = chip.bandwidth
+    return BORDER_CYCLES + max(
+        work.cube_cycles / count / full / chip.cores / CUBE_SHARE,
+        work.vector_bytes / count / chip.vector.bytes_per_cycle / chip.cores / VECTOR_SHARE,
+        (far_bytes / count + whole_bytes) * 1000 / rates.ddr_bytes_per_kilocycle / DDR_SHARE,
+        near_bytes / count * 1000 / rates.llb_bytes_per_kilocycle / LLB_SHARE,
+    )
+
+
+def size_bytes(kind: Any) -> int:
+    """Of a tensor's type, as the chip keeps it."""
+    return prod(int(extent) for extent in kind.shape) * DTYPES[ISA_DTYPE[str(kind.dtype)]].itemsize
+
+
+def _blocks(module: Any, callee: str) -> Iterator[Any]:
+    function = module[callee]
+    inner = [callee] if isinstance(function, tirx.PrimFunc) else [call.callee for call in graph.read(function).calls]
+    for name in inner:
+        found: list[Any] = []
+        structural_walk(module[name].body, (s_tir.SBlock, found.append))
+        yield from (block for block in found if block.iter_vars)
+
+
+def _operand_dtype(block: Any) -> str:
+    loads: list[Any] = []
+    structural_walk(block.body, (ir.TensorLoad, loads.append))
+    written = block.writes[0].source
+    return next((str(load.source.dtype) for load in loads if not load.source.same_as(written)), str(written.dtype))
+
+
+def _rows(block: Any) -> int:
+    """Positions of the result: its last axis is columns or channels."""
+    spatial = [int(axis.dom.extent) for axis in block.iter_vars if int(axis.iter_type) == int(tirx.IterVar.DataPar)]
+    return prod(spatial[:-1])
+
+
+def _moves_only(block: Any) -> bool:
+    """Whether a block only brings elements to another place, as the windows of a convolution: loads do that."""
+    stores: list[Any] = []
+    structural_walk(block.body, (tirx.BufferStore, stores.append))
+    values = [store.value for store in stores]
+    chosen = [v.args[1] if isinstance(v, ir.Call) and "if_then_else" in str(v.op) else v for v in values]
+    return all(isinstance(value, (ir.TensorLoad, tirx.FloatImm, tirx.IntImm)) for value in chosen)

@@ -1,0 +1,49 @@
+"""Buffers in a memory of limited size: none of two that live at once overlap, and little room is lost."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from compiler.codegen.packing import Lifetime, live_peak
+from compiler.codegen.shared_room import SharedRoom
+
+
+def test_what_lives_at_different_times_shares_bytes() -> None:
+    room = SharedRoom(100, 1).with_all({"a": Lifetime(100, 0, 1), "b": Lifetime(100, 2, 3)})
+    assert room.offsets == {"a": 0, "b": 0}
+    rested = SharedRoom(100, 1, later=1).with_all({"a": Lifetime(100, 0, 1), "b": Lifetime(100, 2, 3)})
+    assert len(rested.offsets) == 1
+    assert rested.missing(["a", "b"]) and not rested.missing(rested.offsets)
+
+
+def test_gaps_between_what_comes_and_goes_are_not_lost() -> None:
+    """Taken in the order of their steps, c would leave d no room: b ends between them."""
+    lives = {"a": Lifetime(40, 0, 1), "b": Lifetime(20, 0, 9), "c": Lifetime(20, 2, 9), "d": Lifetime(60, 3, 4)}
+    assert set(SharedRoom(100, 1).with_all(lives).offsets) == set(lives)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chains_take_little_more_than_what_lives_at_once(seed: int) -> None:
+    random = Random(seed)
+    lives = {}
+    for number in range(60):
+        first = random.randrange(40)
+        lives[f"b{number}"] = Lifetime(random.randrange(1, 500), first, first + random.choice((1, 1, 1, 2, 3, 12)))
+    peak = live_peak(list(lives.values()), 32)
+    room = SharedRoom(peak, 32).with_all(lives)
+    placed = [(lives[name], start) for name, start in room.offsets.items()]
+    for at, (life, start) in enumerate(placed):
+        assert start % 32 == 0 and start + life.size_bytes <= peak
+        for other, beside in placed[at + 1 :]:
+            apart = start + life.size_bytes <= beside or beside + other.size_bytes <= start
+            assert apart or not life.meets(other)
+    assert sum(life.size_bytes for life, _ in placed) >= 0.9 * sum(life.size_bytes for life in lives.values())
+
+
+def test_what_is_free_is_known_by_step() -> None:
+    room = SharedRoom(100, 1)
+    assert room.place("a", Lifetime(30, 0, 1)) and room.place("b", Lifetime(50, 1, 2))
+    assert not room.place("c", Lifetime(30, 1, 1))
+    assert [room.free_bytes(step) for step in range(4)] == [70, 20, 20, 100]

@@ -1,0 +1,104 @@
+"""DivideBatch: main becomes that of one cluster's part, where all of it can and where that is thought faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from compiler import driver, graph
+from compiler.clusters import CLUSTERS, clusters_of, undivided
+from compiler.frontend import import_model
+from compiler.runtime.loaded import load
+from compiler.target import load_chip
+from passes.graph import divide_batch
+from passes.graph.divide_batch import DivideBatch
+from passes.graph.group_operators import GroupOperators
+from tests.test_driver import model, node
+
+TW1 = load_chip("tw1")
+RNG = np.random.default_rng(9)
+NODES = [
+    node("Conv", "x k", "c", pads=[1, 1, 1, 1]),
+    node("Relu", "c", "r"),
+    node("Flatten", "r", "f"),
+    node("MatMul", "f w", "m"),
+    node("Add", "m s", "a"),
+    node("Softmax", "a", "y"),
+]
+WEIGHTS = {
+    "k": RNG.standard_normal((6, 3, 3, 3)).astype(np.float32),
+    "w": RNG.standard_normal((6 * 9 * 7, 10)).astype(np.float32),
+}
+SHAPES = {"x": (8, 3, 9, 7), "s": (1, 10)}
+
+
+@pytest.fixture(autouse=True)
+def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: float("inf"))
+
+
+def divided(nodes: list[Any], shapes: dict[str, tuple[int, ...]], outputs: list[str], chip: Any = TW1) -> Any:
+    weights = {name: array for name, array in WEIGHTS.items() if any(name in each.input for each in nodes)}
+    module = GroupOperators().run(import_model(model(nodes, shapes, outputs, **weights)).module, chip)
+    return module, DivideBatch().run(module, chip)
+
+
+def shapes_of(module: Any) -> list[tuple[int, ...]]:
+    return [tuple(int(n) for n in call.types[0].shape) for call in graph.read(module["main"]).calls]
+
+
+def test_main_is_that_of_one_cluster() -> None:
+    before, after = divided(NODES, SHAPES, ["y", "r"])
+    assert clusters_of(after) == 4
+    assert [graph.shape_of(param) for param in graph.read(after["main"]).params] == [
+        (2, 3, 9, 7), (1, 10), *(graph.shape_of(param) for param in graph.read(before["main"]).params[2:]),
+    ]  # fmt: skip
+    assert shapes_of(after) == [(2, *shape[1:]) for shape in shapes_of(before)]
+    assert [call.name for call in graph.read(after["main"]).calls] == [
+        call.name for call in graph.read(before["main"]).calls
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "shapes"), [
+    (NODES, {**SHAPES, "x": (6, 3, 9, 7)}),  # not as many for each
+    ([node("Softmax", "x", "a", axis=0), node("Exp", "a", "b"), node("Softmax", "b", "y")], {"x": (8, 5)}),
+    ([node("MatMul", "x x", "y")], {"x": (8, 8)}),  # the same input in pieces and as a whole
+    ([node("Transpose", "x", "t"), node("MatMul", "t z", "y")], {"x": (8, 8), "z": (8, 3)}),
+])  # fmt: skip
+def test_what_crosses_the_batch_is_not_divided(nodes: list[Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    before, after = divided(nodes, shapes, ["y"])
+    assert after is before
+
+
+def test_who_said_how_many_clusters_divide_it_is_heard() -> None:
+    imported = undivided(import_model(model(NODES, SHAPES, ["y"], **WEIGHTS)))
+    module = GroupOperators().run(imported.module, TW1)
+    assert DivideBatch().run(module, TW1) is module
+    assert int(module["main"].attrs[CLUSTERS]) == 1
+
+
+@pytest.mark.parametrize("chip", ["tiny", "tw2"])
+def test_a_chip_of_one_cluster_has_none_to_divide_among(chip: str) -> None:
+    before, after = divided(NODES, SHAPES, ["y"], load_chip(chip))
+    assert after is before
+
+
+def test_it_is_done_where_it_is_thought_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 0.0)
+    before, after = divided(NODES, SHAPES, ["y"])
+    assert after is before
+
+
+def test_results_are_those_of_the_whole_batch() -> None:
+    source = model(NODES, SHAPES, ["y", "r"], **WEIGHTS)
+    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+    compilation = driver.compile_model(source, TW1)
+    assert compilation.clusters == 4
+    found = load(compilation.model).run(given, hazards=True)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, given)
+    for name, array in zip(["y", "r"], expected, strict=True):
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,106 @@
+"""Schedules in files: written, changed, given back; what is wrong in one is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import compiler
+from compiler import driver
+from compiler.cli.main import main
+from compiler.errors import InputError, InvalidError
+from compiler.schedule.manual import load_schedule, parse_schedule
+from compiler.target import load_chip
+from tests.test_driver import model, node
+
+RNG = np.random.default_rng(4)
+NODES = [
+    node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+    node("Relu", "a", "b"),
+    node("MaxPool", "b", "c", kernel_shape=[2, 2], strides=[2, 2]),
+    node("Flatten", "c", "f"),
+    node("Softmax", "f", "y"),
+]
+SHAPE = (4, 3, 8, 8)
+SOURCE = model(NODES, {"x": SHAPE}, ["y"], w=RNG.standard_normal((6, 3, 3, 3)).astype(np.float32))
+WHOLE = """\
+clusters = 1  # that divide the batch; with 1 all clusters work together
+
+[pieces]  # in which each call runs, in order: depth first where each count divides the one before it
+"b" = 1  # a b
+"c" = 1  # c
+"y" = 1  # y
+"""
+
+
+def test_what_was_chosen_is_written_and_means_the_same(tmp_path: Path) -> None:
+    artifact = compiler.compile(SOURCE, "tiny")
+    assert artifact.schedule == WHOLE
+    changed = tmp_path / "schedule.toml"
+    changed.write_text(WHOLE.replace('"b" = 1', '"b" = 4').replace('"c" = 1', '"c" = 2'))
+    again = compiler.compile(SOURCE, "tiny", schedule=changed)
+    assert again.schedule == changed.read_text()
+    assert [kernel.name for kernel in again.report.kernels] != [kernel.name for kernel in artifact.report.kernels]
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(SOURCE)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("clusters", [1, 4])
+def test_clusters_are_as_told(clusters: int) -> None:
+    schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
+    options = driver.Options(schedule=schedule)
+    compilation = driver.compile_model(SOURCE, load_chip("tw1"), options)
+    assert compilation.clusters == clusters
+
+
+@pytest.mark.parametrize(("changed", "code", "line", "said"), [
+    (('"b" = 1', '"b" = 3'), "TW2632", 4, "b cannot run in 3 pieces"),
+    (('"c" = 1  # c\n', ""), "TW2631", 0, "says nothing of c"),
+    (('"c" = 1', '"d" = 1'), "TW2631", 5, "has no call d"),
+    (('"b" = 1  # a b\n"c" = 1  # c\n', '"c" = 1\n"b" = 1\n'), "TW2631", 4, "b comes before c"),
+    (("clusters = 1", "clusters = 3"), "TW2632", 1, "3 clusters cannot divide"),
+])  # fmt: skip
+def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: str, line: int, said: str) -> None:
+    schedule = parse_schedule(WHOLE.replace(*changed), "s.toml")
+    with pytest.raises(InvalidError) as caught:
+        driver.compile_model(SOURCE, load_chip("tw1"), driver.Options(schedule=schedule))
+    (found,) = [problem for problem in caught.value.problems if said in problem.message]
+    assert found.place is not None
+    assert (found.code, found.place.line) == (code, line)
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("clusters = 0", 1), ("x = 1", 1),
+    ("\nclusters = 'two'", 2), ("[pieces]\n'a' = 1\nb = 1.5", 3), ("[pieces]\na = ", 2),
+])  # fmt: skip
+def test_what_is_no_schedule_is_named(text: str, line: int) -> None:
+    with pytest.raises(InvalidError) as caught:
+        parse_schedule(text, "s.toml")
+    place = caught.value.problems[0].place
+    assert caught.value.problems[0].code == "TW2630"
+    assert place is not None
+    assert place.line == line
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TW2630"):
+        load_schedule(tmp_path / "none.toml")
+
+
+def test_the_command_writes_and_takes_it(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "m.onnx").write_bytes(SOURCE)
+    given = [str(tmp_path / "m.onnx"), "--chip", "tiny", "-o", str(tmp_path / "m.twm"), "--no-timing"]
+    file = tmp_path / "s.toml"
+    assert main(["compile", *given, "--dump-schedule", str(file)]) == 0
+    assert file.read_text() == WHOLE
+    file.write_text(WHOLE.replace('"b" = 1', '"b" = 2'))
+    assert main(["compile", *given, "--schedule", str(file)]) == 0
+    file.write_text(WHOLE.replace('"b" = 1', '"b" = 5'))
+    assert main(["compile", *given, "--schedule", str(file)]) != 0
+    assert f"{file}:4" in capsys.readouterr().err
