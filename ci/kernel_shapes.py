@@ -6,6 +6,7 @@ What is learned from and what it is judged by have no kernel in common: a kernel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from zlib import crc32
 
@@ -14,6 +15,8 @@ from tvm import te, tirx, topi
 from compiler.kernel_pool import Job
 from compiler.operators.convolution import channel_block, convolution
 from compiler.operators.matmul import uncast_product
+from compiler.target import Chip
+from compiler.tir.near import near_parameters, placed_near
 
 Shape = tuple[int, ...]
 
@@ -101,10 +104,14 @@ def single_operators() -> Iterator[Job]:
 SIZES = (16, 32, 48, 64, 96, 100, 128, 160, 192, 197, 256, 320, 384, 500, 512, 640, 768, 1000, 1024, 1536, 2048, 3072)
 MOST_MACS, MOST_ELEMENTS = 4e9, 1 << 23
 HELD_OUT = 4  # one of so many
+IN_LLB = " in LLB"
+NEAR_SHARE = 0.5  # of the kernels, those whose tensors lie in LLB
+NEAR_ROOM = 2 << 20  # bytes of LLB that these may take for themselves
 
 
 def is_held_out(name: str) -> bool:
-    return crc32(name.encode()) % HELD_OUT == 0
+    """The same wherever its tensors lie."""
+    return crc32(name.removesuffix(IN_LLB).encode()) % HELD_OUT == 0
 
 
 def drawn(count: int, *, held_out: bool, seed: int = 0) -> list[Job]:
@@ -114,8 +121,20 @@ def drawn(count: int, *, held_out: bool, seed: int = 0) -> list[Job]:
     while len(found) < count:
         job = kinds[len(found) % len(kinds)](random)
         if job is not None and is_held_out(job.name) == held_out:
-            found.setdefault(job.name, job)
+            found.setdefault(job.name, _placed(job) if random.random() < NEAR_SHARE else job)
     return list(found.values())
+
+
+def _placed(job: Job) -> Job:
+    """The same where its tensors lie in LLB, but for weights."""
+    far = {1} if job.schedule in ("matmul", "convolution") else set[int]()
+    near = [index for index in range(len(job.func.params)) if index not in far]
+    return replace(job, func=placed_near(job.func, near, NEAR_ROOM), name=job.name + IN_LLB)
+
+
+def machine_of(job: Job, chip: Chip) -> Chip:
+    """What a kernel runs on: tensors in LLB are those of one cluster."""
+    return chip.one_cluster() if near_parameters(job.func) else chip
 
 
 def _drawn_product(random: Random) -> Job | None:

@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from ci.kernel_shapes import drawn
+from ci.kernel_shapes import drawn, machine_of
 from ci.one_kernel import simulated_cycles
 from ci.tile_samples import in_processes, sampled, space_of
 from compiler.kernel_pool import Job
@@ -47,6 +47,7 @@ class Quality:
 
 def quality(job: Job, chip: Chip, count: int) -> Quality | None:
     """None where there is no choice."""
+    chip = machine_of(job, chip)
     space = space_of(job, chip)
     if space is None:
         return None

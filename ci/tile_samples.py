@@ -12,6 +12,7 @@ from zlib import crc32
 
 from tvm.s_tir import ScheduleError
 
+from ci.kernel_shapes import machine_of
 from ci.one_kernel import simulated_cycles
 from compiler import pipeline
 from compiler.codegen.kernel import KernelCode, generate
@@ -41,6 +42,7 @@ class Sampled:
     """The tiles of one kernel that were timed."""
 
     name: str
+    chip: Chip
     samples: tuple[Sample, ...]
     tiles: int  # that there are
     least: Any = None  # `least_of` all of them
@@ -82,9 +84,10 @@ def drawn_tiles(found: list[Ranked], count: int, name: str) -> dict[Any, bool]:
 
 def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sampled:
     """A sample of a kernel's tiles, timed; and those that are to be in it."""
+    chip = machine_of(job, chip)
     space = space_of(job, chip)
     if space is None:
-        return Sampled(job.name, (), 0)
+        return Sampled(job.name, chip, (), 0)
     found = ranked(space, chip, learned=False)
     chosen = dict.fromkeys(always, False) | drawn_tiles(found, count, job.name)
     samples = [
@@ -92,7 +95,7 @@ def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sam
         for one in found
         if one.tile in chosen and (cycles := timed(space, one.tile, chip, job.name))
     ]
-    return Sampled(job.name, tuple(samples), len(found), least_of([one.work for one in found], chip))
+    return Sampled(job.name, chip, tuple(samples), len(found), least_of([one.work for one in found], chip))
 
 
 class _Inherited:

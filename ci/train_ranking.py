@@ -41,7 +41,7 @@ PARAMETERS = {
 }
 
 
-def examples(kernels: Sequence[Sampled], chip: Chip) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def examples(kernels: Sequence[Sampled]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(features, labels, weights) of all tiles; those that are nearly the best of their kernel count the most."""
     rows, labels, weights = [], [], []
     for kernel in kernels:
@@ -49,8 +49,8 @@ def examples(kernels: Sequence[Sampled], chip: Chip) -> tuple[np.ndarray, np.nda
             continue
         works = [sample.work for sample in kernel.samples]
         cycles = np.array([sample.cycles for sample in kernel.samples], np.float64)
-        rows.append(features(works, chip, kernel.least))
-        labels.append(np.log(cycles / [analytical_cycles(work, chip) for work in works]))
+        rows.append(features(works, kernel.chip, kernel.least))
+        labels.append(np.log(cycles / [analytical_cycles(work, kernel.chip) for work in works]))
         weights.append(cycles.min() / cycles)
     return np.concatenate(rows), np.concatenate(labels), np.concatenate(weights)
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chip = load_chip(options.chip)
     jobs = drawn(options.kernels, held_out=False)
     kernels = list(in_processes(partial(sampled, chip=chip, count=options.tiles), jobs, options.jobs))
-    rows, labels, weights = examples(kernels, chip)
+    rows, labels, weights = examples(kernels)
     booster = trained(rows, labels, weights)
     found = tables(booster, chip)
     check(found, booster, rows)

@@ -13,8 +13,9 @@ from compiler.isa.table.control import SYSTEM_REGISTERS
 from compiler.target import Chip
 
 MAX_SLOTS = 24
+CLUSTER = SYSTEM_REGISTERS.index("cluster")
 # What the walk does with an instruction.
-ALU, FALU, FCMP, ITOF, BRANCH, LOOP, LDT, GETSR, NOP, HALT, DISPATCH, SCALAR_LOAD, SCALAR_STORE = range(13)
+ALU, FALU, FCMP, ITOF, BRANCH, LOOP, LDT, LDTC, GETSR, NOP, HALT, DISPATCH, SCALAR_LOAD, SCALAR_STORE = range(14)
 _KIND = {
     "alu": ALU,
     "falu": FALU,
@@ -23,6 +24,7 @@ _KIND = {
     "branch": BRANCH,
     "loop": LOOP,
     "ldt": LDT,
+    "ldtc": LDTC,
     "getsr": GETSR,
     "nop": NOP,
     "halt": HALT,
@@ -65,7 +67,7 @@ def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
         row = instr.row
         kind[pc] = _kind(row)
         operation[pc] = row.opcode
-        if row.kind == "ldt":
+        if row.kind in ("ldt", "ldtc"):
             cycles[pc] = chip.scalar.load_cycles
         elif row.kind == "getsr":
             system[pc] = SYSTEM_REGISTERS.index(instr.mods[0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from compiler.isa.dtypes import INTERLOCKED, Queue
 from compiler.isa.model import REGISTERS, Instr
 from compiler.isa.program import Program
 from compiler.isa.table.control import LOOP_DEPTH
+from compiler.isa.table.sync import IN_CLUSTER
 from compiler.target import Chip
 
 MAX_STEPS = 1 << 22
@@ -59,10 +61,42 @@ def predict(code: KernelCode, chip: Chip) -> Prediction:
     return _Walker(code.instrs, np.zeros(1, np.int64), chip, code.turns).predict(code.cores)
 
 
-def predict_program(program: Program, chip: Chip) -> Prediction:
-    """The cycles of a whole program, as its tiling data has it."""
-    words = np.array([word.value for word in program.tiling] or [0], np.int64)
-    return _Walker(program.instrs, words, chip).predict(program.cores or chip.cores)
+def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | None = None) -> Prediction:
+    """The cycles of a whole program, as its tiling data has it; ``turns`` are those of its kernels' code, by label.
+
+    The sum of its kernels, each as long as its last core takes, corrected by what is different where they follow each
+    other: the next one's loads under the end of the one before, flags between cores. That is seen on one core, which is
+    walked through all of them and through each. Of clusters that do all the same, one is followed, with its part of the
+    bandwidth.
+    """
+    words, cores = np.array([word.value for word in program.tiling] or [0], np.int64), program.cores or chip.cores
+    clusters = cores // chip.cores_per_cluster if all(map(_is_of_cluster, program.instrs)) else 1
+    if clusters > 1 and cores == chip.cores:
+        one = predict_program(replace(program, cores=chip.cores_per_cluster), chip.one_cluster(), turns)
+        return replace(one, ddr_bytes=one.ddr_bytes * clusters)
+    whole = _Walker(program.instrs, words, chip)
+    if len(program.labels) < 2:
+        return whole.predict(cores)
+    names, starts = zip(*program.labels, strict=True)
+    found, apart = [], 0.0
+    for name, begin, end in zip(names, (0, *starts[1:]), (*starts[1:], len(program.instrs)), strict=True):
+        kernel = _Walker(program.instrs[begin:end], words, chip, (turns or {}).get(name, 1))
+        found.append(kernel.predict(cores))
+        apart += kernel.alone_cycles(cores)
+    return Prediction(
+        cycles=round(sum(each.cycles for each in found) + whole.alone_cycles(cores) - apart),
+        busy={queue: sum(each.busy[queue] for each in found) for queue in found[0].busy},
+        ddr_bytes=sum(each.ddr_bytes for each in found),
+        conflict_cycles=sum(each.conflict_cycles for each in found),
+        steps=sum(each.steps for each in found) + whole.steps,
+    )
+
+
+def _is_of_cluster(instr: Instr) -> bool:
+    """Whether an instruction does the same for every cluster."""
+    if instr.row.kind == "getsr":
+        return instr.mods[0] in ("core_in_cluster", "cores_per_cluster")
+    return instr.row.kind not in ("core_barrier", "cross_set", "cross_wait") or instr.row.mnemonic in IN_CLUSTER
 
 
 def _is_spill(instr: Instr) -> bool:
@@ -109,6 +143,14 @@ class _Walker:
             conflict_cycles=round(grown[CONFLICT]),
             steps=self._steps,
         )
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def alone_cycles(self, cores: int) -> float:
+        """Of the first core, with an even share of the bandwidth."""
+        return self._walk(0, cores).cycles
 
     def _pace(self, core: int, parts: float) -> Pace:
         walked = self._walk(core, parts)

@@ -324,7 +324,7 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
             elif drains:
                 for other in range(Q):
                     begin = max(begin, max(now[FREE + other], now[RESULT + other]))
-                if event == CORE_BARRIER and state[BARRIERS] < len(barriers):
+                if (event == CORE_BARRIER or event == CLUSTER_BARRIER) and state[BARRIERS] < len(barriers):
                     barriers[state[BARRIERS]] = begin
                     state[BARRIERS] += 1
             now[FREE + S] = begin + cycles
@@ -396,7 +396,9 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                 if d != 0:
                     regs[d] = bits[0] & 0xFFFFFFFF
             pc += 1
-        elif what == kinds.LDT:
+        elif what == kinds.LDT or what == kinds.LDTC:
+            if what == kinds.LDTC:
+                a += system_values[kinds.CLUSTER]
             if d != 0:
                 regs[d] = words[a % len(words)]
             pc += 1

@@ -74,7 +74,9 @@ def way(  # type: ignore[no-untyped-def]  # noqa: C901
                     if line_mask[pc, k] != 0:
                         value = immediate[pc, k] + regs[register[pc, k]]
                         trace = hashed(trace, 64 * (value & line_mask[pc, k]) + k)
+            if what == kinds.LDTC:
+                a += system_values[kinds.CLUSTER]
             if d != 0:
-                regs[d] = words[a % len(words)] if what == kinds.LDT else 0
+                regs[d] = words[a % len(words)] if what == kinds.LDT or what == kinds.LDTC else 0
             pc += 1
     return trace

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from compiler.emission.nest import Nest
+from compiler.emission.own import own_sequence
 from compiler.target import Chip
 
 
@@ -74,7 +75,12 @@ def _loaded() -> tuple[Recogniser, ...]:
 
 
 def recognise(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """Everything that every recogniser says about a nest."""
+    """Everything that every recogniser says about a nest; of one that is marked, what its own function says."""
+    own = own_sequence(nest.pragmas)
+    said = [] if own is None else list(own(nest, chip))
+    yield from said
+    if any(isinstance(found, Candidate) for found in said):
+        return
     for find in _loaded():
         for found in find(nest, chip):
             yield found if isinstance(found, Rejection) or found.description else _described(found, nest)

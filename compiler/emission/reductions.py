@@ -91,6 +91,7 @@ def _placed(
             continue
         yield made.candidate(reduction.op, chip)
         if axis == "n0" and len(sources) == 1:
+            yield from _of_one_block(made, reduction, chip)
             yield from _by_columns(made, reduction, chip)
         if axis == "n0" and len(sources) == 1 and reduction.rest.op == "load":
             yield from _by_blocks(made, reduction.op, chip)
@@ -148,7 +149,9 @@ class Fold:
         dims = self.placement.dims
         ranks = next(m.choices for m in self.match.row.modifiers if m.name == "rank")
         rank = max(len(dims), int(ranks[0][0]))
-        all_strides = {"dst": padded(strides, rank - 1)}
+        # A row of a block is one block: its result has a dimension of its own.
+        blocks = self.axis == "blocks"
+        all_strides = {"dst": padded([*strides, 1] if blocks else strides, rank if blocks else rank - 1)}
         for position, name in enumerate(self.sources):
             all_strides[name] = padded([dim.strides[1 + position] for dim in dims], rank)
         lacking = (1,) * (rank - len(dims))
@@ -257,6 +260,17 @@ def _by_blocks(fold: Fold, op: str, chip: Chip) -> Iterator[Found]:
     yield fold.made(steps[0].name, [*steps, *finish], [partial, *temporaries], chip)
 
 
+def _of_one_block(fold: Fold, reduction: Accumulation, chip: Chip) -> Iterator[Found]:
+    """Rows of 32 bytes each: a fold of blocks takes a cycle for as many as a fold of rows takes seven."""
+    inner, (source,) = fold.placement.dims[-1], fold.sources.values()
+    if inner.extent != DTYPES[source.dtype].fractal_k or source.dtype != fold.nest.target.dtype:
+        return
+    for match in fold_matches(reduction.op, "blocks", reduction.rest, fold.nest.target.dtype):
+        sources = dict.fromkeys((name for name, _ in match.tensors), source)
+        made = Fold(fold.nest, match, sources, fold.placement, "blocks", fold.overwrite)
+        yield made.candidate(reduction.op, chip)
+
+
 def _by_columns(fold: Fold, reduction: Accumulation, chip: Chip) -> Iterator[Found]:
     for steps, temporaries in column_ways(fold, reduction.op, reduction.rest):
         yield fold.made(steps[0].name, steps, temporaries, chip)
@@ -274,7 +288,9 @@ def column_ways(fold: Fold, op: str, rest_of: Term) -> Iterator[tuple[list[Opera
         return
     blocks, rest = divmod(inner.extent, block)
     plain = Term("load", dtype, value=0)
-    again = next(fold_matches(op, "n0", plain, dtype), None)
+    # The block that is left of each row is a row of one block.
+    finishing = ((axis, match) for axis in ("blocks", "n0") for match in fold_matches(op, axis, plain, dtype))
+    axis, again = next(finishing, ("", None))
     if len(fold.kept) > 1 or again is None or (rest and rest_of.op != "load"):
         return
     partial = fold.temporary("partial", [*(dim.bound for dim in fold.kept), block])
@@ -283,7 +299,7 @@ def column_ways(fold: Fold, op: str, rest_of: Term) -> Iterator[tuple[list[Opera
     column, lanes = Dim((), blocks, blocks, (0, block)), Dim((), block, block, (1, 1))
     left = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
     last = Fold(
-        fold.nest, again, {name: partial}, Placement((*left, replace(lanes, strides=(0, 1))), ()), "n0", fold.overwrite
+        fold.nest, again, {name: partial}, Placement((*left, replace(lanes, strides=(0, 1))), ()), axis, fold.overwrite
     )
     for match in fold_matches(op, "n1", rest_of, dtype):
         first = Fold(fold.nest, match, fold.sources, Placement((*kept, column, lanes), ()), "n1", fold.overwrite)

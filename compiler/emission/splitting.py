@@ -212,8 +212,10 @@ class _Splitter:
 
     def _cheaper(self, term: Term) -> Term:
         """The term in logistic form, where that takes fewer cycles."""
-        other = in_logistic_form(term)
-        return other if other != term and self.cover.cycles(other) < self.cover.cycles(term) else term
+        quotient = in_logistic_form(term)
+        if quotient == term:
+            return term
+        return min(term, quotient, in_logistic_form(term, by_reciprocals=True), key=self.cover.cycles)
 
     def _is_pattern(self, term: Term) -> bool:
         """Whether an index term is what ``viota`` writes."""

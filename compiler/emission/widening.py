@@ -71,37 +71,47 @@ def _ways(fold: Fold, source: Access, chip: Chip) -> Iterator[Found]:
     if fold.axis == "n0":
         ways += column_ways(again, "add", Term("load", WIDE, value=0))
     for steps, temporaries in ways:
-        yield again.made(f"{first.name} + {steps[0].name}", [first, *steps], [temporary, *temporaries], chip)
+        yield again.made(f"{first[0].name} + {steps[0].name}", [*first, *steps], [temporary, *temporaries], chip)
 
 
-def _converted(fold: Fold, source: Access) -> tuple[Operands, Access, tuple[Dim, ...]]:
-    """The instruction that converts, halves added where there are two, and what it leaves to be summed."""
+def _converted(fold: Fold, source: Access) -> tuple[list[Operands], Access, tuple[Dim, ...]]:
+    """The instructions that convert, halves added where there are two, and what they leave to be summed.
+
+    Of an odd number the one in the middle is only converted.
+    """
     dims = fold.placement.dims
     at = max((k for k, dim in enumerate(dims) if dim.strides[0] == 0), key=lambda k: dims[k].bound)
     long = dims[at]
-    halves = isinstance(long.extent, int) and long.extent % 2 == 0
-    shape = [dim.bound // 2 if halves and k == at else dim.bound for k, dim in enumerate(dims)]
+    pairs, odd = divmod(long.extent, 2) if isinstance(long.extent, int) else (0, 0)
+    length = pairs + odd if pairs else long.bound
+    shape = [length if k == at else dim.bound for k, dim in enumerate(dims)]
     temporary = fold.temporary("widened", shape)
     strides = dense_strides(tuple(shape))
     left = tuple(
-        replace(dim, extent=shape[k] if k == at and halves else dim.extent, bound=shape[k], strides=(dim.strides[0], s))
+        replace(dim, extent=length if k == at and pairs else dim.extent, bound=shape[k], strides=(dim.strides[0], s))
         for k, (dim, s) in enumerate(zip(dims, strides, strict=True))
     )
     loaded = [Term("cast", WIDE, (Term("load", source.dtype, value=n),)) for n in range(2)]
-    term = Term("add", WIDE, tuple(loaded)) if halves else loaded[0]
-    match = next(one for one in matches(term, WIDE) if all(bound.op == "load" for _, bound in one.tensors))
-    accesses: dict[str, Access] = {"dst": temporary, "a": source}
-    if halves:
-        accesses["b"] = replace_index(source, long.bound // 2 * long.strides[1])
-    each: dict[str, Any] = {name: [dim.strides[1] for dim in dims] for name in accesses}
-    rank = f"{len(dims)}d"
-    operands = Operands(
-        match.row,
-        match.mods_at(rank),
-        accesses,
-        {**each, "dst": strides},
-        dict(match.scalars),
-        [dim.extent for dim in left],
-        [dim.bound for dim in left],
-    )
-    return operands, temporary, left
+
+    def step(term: Term, start: int, count: int | None) -> Operands:
+        """Makes ``count`` of what is left from ``start`` on, or all of it."""
+        match = next(one for one in matches(term, WIDE) if all(bound.op == "load" for _, bound in one.tensors))
+        accesses = {"dst": replace_index(temporary, start * strides[at]) if start else temporary}
+        accesses["a"] = replace_index(source, start * long.strides[1]) if start else source
+        if len(match.tensors) == 2:
+            accesses["b"] = replace_index(source, length * long.strides[1])
+        each: dict[str, Any] = {name: [dim.strides[1] for dim in dims] for name in accesses}
+        return Operands(
+            match.row,
+            match.mods_at(f"{len(dims)}d"),
+            accesses,
+            {**each, "dst": strides},
+            dict(match.scalars),
+            [count if k == at and count else dim.extent for k, dim in enumerate(left)],
+            [count if k == at and count else dim.bound for k, dim in enumerate(left)],
+        )
+
+    if not pairs:
+        return [step(loaded[0], 0, None)], temporary, left
+    steps = [step(Term("add", WIDE, tuple(loaded)), 0, pairs)]
+    return [*steps, step(loaded[0], pairs, odd)] if odd else steps, temporary, left

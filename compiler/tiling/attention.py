@@ -30,8 +30,10 @@ from compiler.tiling.late_division import Prepared, prepare
 from compiler.tiling.matmul_work import AHEAD, relay_cycles
 from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.near import memory_of_parameter
 
 ROWS = (256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 16, 8, 4, 2, 1)
+EVEN, LEAST_EVEN = 4, 24  # parts of queries have a multiple of so many of them, and about so many at least
 MOST = 4095  # keys of one product
 # Of L0A and L0B: both products take turns, each with operands in two slots; or in one; or one after the other.
 PARTS = (4, 2, 1)
@@ -52,6 +54,7 @@ class Problem:
     dtype: str
     row_bytes: int  # of UB that live at once for one query
     passes: int  # of the vector unit over all scores
+    near: bool = False  # whether all of it lies in LLB
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,10 @@ def problem_of(sch: Any, products: Sequence[Master], vanishing: str) -> Problem:
     results = [sch.get(master.block).writes[0].source for master in (scores, values)]
     fixed = [cube.takes_itself_out(sch, master.block) for master in (scores, values)]
     scores_of = prod(int(n) for n in results[0].shape)
+    func = sch.mod["main"]
+    operands = [cube.operands_of(sch.get(master.block)) for master in products]
+    result = (behind[-1] if behind else sch.get(values.block)).writes[0].source
+    moved = [*(load.source for load in operands[0]), operands[1][1].source, result]
     peaks = [cube.peak_bytes(*of) for of in zip(results, (between, behind), fixed, strict=True)]
     return Problem(
         batch=tuple(extents[axis] for axis in values.batch_axes()),
@@ -179,6 +186,7 @@ def problem_of(sch: Any, products: Sequence[Master], vanishing: str) -> Problem:
         dtype=cube.isa_dtype(cube.operands_of(sch.get(scores.block))[0].source),
         row_bytes=-(-max(peaks) // rows),
         passes=sum(prod(int(axis.dom.extent) for axis in block.iter_vars) >= scores_of for block in between),
+        near=all(memory_of_parameter(func, buffer) == "llb" for buffer in moved),
     )
 
 
@@ -204,7 +212,7 @@ def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
     size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
     memory = chip.memory
     values = ceil_to(problem.value_width, FRACTAL)
-    for rows in dict.fromkeys(min(rows, problem.queries) for rows in ROWS):
+    for rows in _rows(problem.queries):
         rows16 = ceil_to(rows, FRACTAL)
         at_once = min(memory.l0c_bytes // (min(parts, 2) * rows16 * 4), MOST) // FRACTAL * FRACTAL
         l0a = memory.l0a_bytes // (parts * rows16 * size)
@@ -218,6 +226,15 @@ def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
         for batch_trips, row_trips in _spread(problem, chip, ceil_div(problem.queries, rows)):
             for holds in (True, False):
                 yield Tile(rows, min(keys, problem.keys), width_step, key_step, batch_trips, row_trips, holds)
+
+
+def _rows(queries: int) -> list[int]:
+    """Numbers of queries at once: steps, and where none of these divides all of them, even parts: no core has a shorter
+    last tile then."""
+    even = {ceil_to(ceil_div(queries, parts), EVEN) for parts in range(1, ceil_div(queries, LEAST_EVEN) + 1)}
+    divided = any(queries % rows == 0 for rows in ROWS if rows >= LEAST_EVEN)
+    found = ROWS if divided else {*ROWS, *(rows for rows in even if rows <= ROWS[0])}
+    return sorted({min(rows, queries) for rows in found}, reverse=True)
 
 
 def _spread(problem: Problem, chip: Chip, row_tiles: int) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -257,7 +274,9 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     vector = problem.passes * (tile.rows * keys * size / chip.vector.bytes_per_cycle + 2 * heads)
     weights_out = tile.rows * keys * size / rate["ub_l1"]
     result = tile.rows * problem.value_width
-    out = result * 4 / rate["l0c_ub"] + result * 4 / chip.vector.bytes_per_cycle + result * size / rate["ub_ddr"]
+    memory = "llb" if problem.near else "ddr"
+    stored = result * size / rate[f"ub_{memory}"]
+    out = result * 4 / rate["l0c_ub"] + result * 4 / chip.vector.bytes_per_cycle + stored
     chain = (
         max(cube_scores, near_scores, fix_scores)
         + vector
@@ -271,12 +290,17 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     own = rounds * tile.rows * problem.width * size
     held = problem.keys * (problem.width + problem.value_width) * size
     loads, turns = (batches, 2 * batches) if tile.holds else (rounds, rounds * (score_steps + value_steps))
-    clusters = ceil_div(of_rows, chip.cores_per_cluster)
-    ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
-    ddr = cores * (own + rounds * result * size) + of_batch * clusters * batches * held
-    far = own / rate["ddr_l1"] + of_batch * clusters * batches * held / ddr_rate
-    if of_rows > 1 or batches < loads:
-        llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / min(cores, chip.cores_per_cluster)
+    brought, in_cluster = _brought(of_batch, of_rows, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
+    llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster
+    ddr = llb = 0.0
+    if problem.near:
+        llb = in_cluster * (own + rounds * result * size + loads * held)
+        far = own / rate["llb_l1"] + loads * held / min(rate["llb_l1"], llb_rate)
+    else:
+        ddr = cores * (own + rounds * result * size) + brought * batches * held
+        ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+        far = own / rate["ddr_l1"] + brought * batches * held / ddr_rate
+    if not problem.near and (of_rows > 1 or batches < loads):
         # Small pieces are brought as far ahead as it takes.
         late = 2 * batches * relay_cycles(chip) / AHEAD if tile.holds else 0.0
         far = max(far + loads * held / min(rate["llb_l1"], llb_rate), late)
@@ -287,9 +311,10 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         vector_cycles=rounds * vector,
         mte1_cycles=rounds * (near_scores + near_values),
         mte2_cycles=far,
-        mte3_cycles=rounds * (weights_out + result * size / rate["ub_ddr"]),
+        mte3_cycles=rounds * (weights_out + stored),
         fix_cycles=rounds * (fix_scores + result * 4 / rate["l0c_ub"]),
         ddr_bytes=ddr,
+        llb_bytes=llb,
         trips=rounds,
         turns=turns,
         steps=rounds * (score_steps + value_steps),
@@ -302,7 +327,13 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     computed = rounds / in_a_row * (chain + (in_a_row - 1) * TURN_SHARE * busiest / rounds)
     late_share = 1 / 2 if tile.holds else 1 / 4 if in_a_row == 1 else 1 / 8
     waits = max(0.0, computed - busiest) + min(computed, far) * late_share
-    return queues._replace(first_cycles=chip.path["ddr_l1"].latency_cycles + first, serial_cycles=waits)
+    return queues._replace(first_cycles=chip.path[f"{memory}_l1"].latency_cycles + first, serial_cycles=waits)
+
+
+def _brought(of_batch: int, of_rows: int, cluster: int) -> int:
+    """How often clusters bring what the cores of one part of the batch share; these have consecutive numbers."""
+    firsts = range(0, of_batch * of_rows, of_rows)
+    return sum((first + of_rows - 1) // cluster - first // cluster + 1 for first in firsts)
 
 
 def _overlaps(tile: Tile, problem: Problem, chip: Chip) -> bool:

@@ -35,6 +35,7 @@ from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of
 from compiler.tiling.cube import Master, Placed
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.near import memory_of_parameter, room_bytes
 from compiler.tir.structure import structural_walk
 
 WINDOW_AXES = (N, GROUP, DO, HO, WO, KD, C1, KH, KW, C0)  # of the windows' matrix
@@ -105,13 +106,18 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
     stages = [sch.get(stage) for stage in cube.followers(sch, master.block)]
     if cube.takes_itself_out(sch, master.block):
         stages = stages[1:]
-    elements = prod(int(extent) for extent in result.shape)
+    elements, func = prod(int(extent) for extent in result.shape), sch.mod["main"]
     sides = {
         region.source
         for stage in stages
         for region in stage.reads
-        if any(region.source.same_as(parameter) for parameter in sch.mod["main"].params)
+        if any(region.source.same_as(parameter) for parameter in func.params)
         and prod(int(extent) for extent in region.source.shape) >= elements
+    }
+    places = {"weights": [cube.operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
+    places |= {
+        "map": [load.source for load in loads],
+        "result": [(stages[-1] if stages else sch.get(master.block)).writes[0].source],
     }
     return Problem(
         extents=master.extents,
@@ -125,6 +131,12 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         side_bytes=sum(DTYPES[cube.isa_dtype(side)].itemsize for side in sides),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
         bias_bytes=4 if len(sch.get(master.block).reads) > BIAS else 0,
+        llb_bytes=room_bytes(func, chip),
+        near=frozenset(
+            name
+            for name, buffers in places.items()
+            if buffers and all(memory_of_parameter(func, buffer) == "llb" for buffer in buffers)
+        ),
     )
 
 

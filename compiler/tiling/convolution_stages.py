@@ -29,14 +29,15 @@ def merged(func: Any) -> Any:
     """The function with what follows its product in fewer stages.
 
     The stage that takes the sums out writes them to where the stages behind it move them, cut off below zero where
-    that is all that one of these does. Other stages read what another one moves where it was.
+    that is all that one of these does. Other stages read what another one moves where it was. A stage that adds what
+    other tensors hold cuts off below zero, too: one instruction does both.
     """
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0].block
     stages = cube.followers(sch, master)
-    while len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]):
+    while (stage := _merged_next(sch, stages)) is not None:
         try:
-            sch.reverse_compute_inline(stages[1])
+            sch.reverse_compute_inline(stage)
         except ScheduleError:
             break
         stages = cube.followers(sch, master)
@@ -45,6 +46,15 @@ def merged(func: Any) -> Any:
         if facts.copies and not facts.guarded and _has_one_reader(sch, stage):
             sch.compute_inline(stage)
     return structural_map(sch.mod["main"], (tirx.Max, _cast_late))
+
+
+def _merged_next(sch: Any, stages: Sequence[Any]) -> Any | None:
+    """A stage that can be a part of the one that it reads."""
+    if len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]):
+        return stages[1]
+    adding = [s for s in stages[1:] if isinstance(sch.get(s).body.value, tirx.Add) and _has_one_reader(sch, s)]
+    readers = [sch.get_consumers(stage)[0] for stage in adding]
+    return next((reader for reader in readers if _cuts_off(sch.get(reader))), None)
 
 
 def _has_one_reader(sch: Any, stage: Any) -> bool:
@@ -56,7 +66,12 @@ def _is_merged(sch: Any, stage: Any) -> bool:
     facts = block_facts(sch.get(stage))
     if facts.copies and not facts.guarded:
         return True
-    value = sch.get(stage).body.value
+    return _cuts_off(sch.get(stage))
+
+
+def _cuts_off(block: Any) -> bool:
+    """Whether a stage only cuts off below zero."""
+    value = block.body.value
     return isinstance(value, tirx.Max) and isinstance(value.a, ir.TensorLoad) and _is_zero(value.b)
 
 

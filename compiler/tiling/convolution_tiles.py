@@ -45,6 +45,8 @@ class Problem:
     side_bytes: int  # that these read from afar, for each element
     result_bytes: int
     bias_bytes: int  # of an element of what sums begin with; none where that is zero
+    llb_bytes: int  # that the kernel may take
+    near: frozenset[str] = frozenset()  # of "map", "weights", "result" and "sides", what lies in LLB
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
@@ -54,6 +56,9 @@ class Problem:
     def blocks(self) -> int:
         """Of the whole kernel, each of 32 bytes along k."""
         return prod(self.extents[axis] for axis in (KD, C1, KH, KW))
+
+    def memory_of(self, name: str) -> str:
+        return "llb" if name in self.near else "ddr"
 
     def box(self, rows: int, columns: int, kernel_rows: int) -> tuple[int, int]:
         """Rows and columns of the map that so many rows of the windows touch."""

@@ -20,7 +20,6 @@ from compiler.tiling.convolution_tiles import (
     KD,
     OUT,
     PLACES,
-    STEPS_AHEAD,
     WO,
     N,
     Problem,
@@ -30,6 +29,7 @@ from compiler.tiling.search import Work
 
 OUTPUTS_LAST, PLACES_LAST = (N, GROUP, DO, HO, WO, OUT), (OUT, N, GROUP, DO, HO, WO)  # orders of cores
 HANDOVER_CYCLES = 20  # from queue to queue, of what a product or a chunk does
+SLOTS = 2  # of a buffer that is filled again
 SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE = 24, 30, 60
 
 
@@ -37,34 +37,50 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     rounds, products = tile.rounds, tile.rounds * tile.products
     steps, chunks = tile.steps(problem), tile.chunks(problem)
     feature_map, weights = _map_load(tile, problem, chip, chunks), _weights_load(tile, problem, chip, chunks)
-    map_cycles, weight_cycles = feature_map.cycles(chip), weights.cycles(chip)
+    cores, bandwidth = prod(tile.cores), _bandwidth(chip)
+    map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
     out = _Results.of(tile, problem, chip)
     cube = products * _product_cycles(tile, problem, chip, steps)
     near = _near_cycles(tile, problem, chip, steps)
-    cores, per_kilocycle = prod(tile.cores), chip.bandwidth.ddr_bytes_per_kilocycle / 1000
-    mte2 = map_cycles + weight_cycles + out.side_bytes / _rate(chip, "ddr_ub")
-    mte2 += (feature_map.staged + weights.staged) / cores / _rate(chip, "ddr_llb")
-    loads = (feature_map.ddr + weights.ddr + cores * out.side_bytes) / per_kilocycle
-    stores = cores * out.line_bytes / per_kilocycle
-    # Work can begin with the first of all loads; from then on the cores' own work and the rest that DDR moves overlap.
-    first_loads = (feature_map.ddr / feature_map.turns + weights.ddr / weights.turns) / per_kilocycle
+    sharing = {"ddr": cores, "llb": min(cores, chip.cores_per_cluster)}  # who share the bandwidth
+    mte2 = map_cycles + weight_cycles
+    mte2 += out.side_bytes / min(_rate(chip, f"{out.sides_in}_ub"), bandwidth[out.sides_in] / sharing["llb"])
+    loads = {"ddr": feature_map.ddr + weights.ddr, "llb": feature_map.llb + weights.llb}
+    loads[out.sides_in] += sharing[out.sides_in] * out.side_bytes
+    stores = sharing[out.result_in] * out.line_bytes
+    # Work can begin with the first of all loads; from then on the cores' own work and the rest that is moved overlap.
+    first_bytes = {
+        "ddr": feature_map.ddr / feature_map.turns_far + weights.ddr / weights.turns_far,
+        "llb": feature_map.llb / feature_map.turns + weights.llb / weights.turns,
+    }
+    first_loads = {memory: first_bytes[memory] / bandwidth[memory] for memory in bandwidth}
+    store_cycles = stores / bandwidth[out.result_in]
+    moved = {memory: loads[memory] + (stores if memory == out.result_in else 0.0) for memory in bandwidth}
+    moved_cycles = max(moved[memory] / bandwidth[memory] for memory in bandwidth)
     first_queue = map_cycles / feature_map.turns + weight_cycles / weights.turns
-    latency = chip.path["ddr_l1"].latency_cycles
-    if feature_map.staged or weights.staged:
+    latency = max(chip.path[f"{load.memory}_l1"].latency_cycles for load in (feature_map, weights))
+    if feature_map.shared or weights.shared:
         latency += chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles
-    first = latency + max(first_loads, first_queue)
+    first = latency + max(*first_loads.values(), first_queue)
     inside = max(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
-    outside = max(loads - first_loads + stores * (1 - 1 / rounds), mte2 - first_queue)
+    later = {memory: loads[memory] / bandwidth[memory] - first_loads[memory] for memory in bandwidth}
+    later[out.result_in] += store_cycles * (1 - 1 / rounds)
+    outside = max(*later.values(), mte2 - first_queue)
     # What the last tile made leaves in pieces, once all is computed.
-    leave = max(stores, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
+    leave = max(store_cycles, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
     leave += (out.fix_cycles + out.vector_cycles) / (rounds * tile.pieces)
     turns = rounds * (1 if "map" in tile.held else chunks)
-    around = first + max(inside, outside + inside / turns) + leave - max(inside, mte2, loads + stores)
+    around = first + max(inside, outside + inside / turns) + leave - max(inside, mte2, moved_cycles)
     serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
     if rounds > 1 and 2 * tile.l0c_bytes > chip.memory.l0c_bytes:
         serial += out.fix_cycles
-    if steps * tile.products > STEPS_AHEAD * chunks and chunks * rounds > 1 and outside > inside:
-        serial += latency * rounds  # the first chunk of a round is dispatched behind the work of the last one
+    if out.side_bytes and rounds > 1 and tile.pieces > SLOTS:
+        # What other inputs wait for, the next tile's operands do as well: they come behind them.
+        serial += min(cube, out.vector_cycles) * (1 - 1 / tile.pieces)
+    # What comes from afar once comes early: what is computed with it again is left for afterwards.
+    for load in (feature_map, weights):
+        early = load.ddr / bandwidth["ddr"] + inside * (1 - 1 / load.again)
+        serial += max(0.0, early - max(inside, mte2, moved_cycles)) if load.again > 1 else 0.0
     return Work(
         cores=cores,
         cube_cycles=cube,
@@ -73,8 +89,8 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         mte2_cycles=mte2,
         mte3_cycles=out.store_cycles,
         fix_cycles=out.fix_cycles,
-        ddr_bytes=(loads + stores) * per_kilocycle,
-        llb_bytes=feature_map.llb + weights.llb,
+        ddr_bytes=moved["ddr"],
+        llb_bytes=moved["llb"],
         trips=rounds,
         turns=rounds * chunks,
         steps=products * steps,
@@ -113,27 +129,63 @@ def _near_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
 class _Load(NamedTuple):
     """How one operand comes into the cores."""
 
+    memory: str  # where it lies
     shared: bool  # by cores of a cluster: then it comes by way of LLB
     ddr: float  # bytes of lines, over all cores
     llb: float  # bytes of the busiest cluster
     written: float  # bytes into L1 of a core, as long as they take
     turns: int  # loads of a core
+    turns_far: int  # of these, those that bring something from where it lies
 
     @property
-    def staged(self) -> float:
-        return self.ddr if self.shared else 0.0
+    def again(self) -> int:
+        """How often all of it is loaded that came from afar once."""
+        return self.turns // self.turns_far
 
-    def cycles(self, chip: Chip) -> float:
-        return self.written / _rate(chip, "llb_l1" if self.shared else "ddr_l1")
+    def cycles(self, chip: Chip, cores: int) -> float:
+        """Of the queue of a core: one load after another, and the same ones in all cores of a cluster at the same time.
+
+        Where these share a load, each brings a part of it, in turns in which others load from LLB.
+        """
+        if self.shared:
+            return self.ddr / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1")
+        moved = self.llb if self.memory == "llb" else self.ddr / ceil_div(cores, chip.cores_per_cluster)
+        return max(self.written / _rate(chip, f"{self.memory}_l1"), moved / _bandwidth(chip)[self.memory])
 
 
-def _load(tile: Tile, chip: Chip, parts: int, lines: float, written: float, turns: int, ragged: float) -> _Load:
-    """``parts`` different ones, summed over the clusters, of ``lines`` bytes each."""
-    cores = prod(tile.cores)
-    shared = parts < cores
+def _bandwidth(chip: Chip) -> dict[str, float]:
+    """Bytes per cycle, of all cores and of those of a cluster."""
+    rates = chip.bandwidth
+    return {"ddr": rates.ddr_bytes_per_kilocycle / 1000, "llb": rates.llb_bytes_per_kilocycle / 1000}
+
+
+def _load(
+    tile: Tile,
+    problem: Problem,
+    chip: Chip,
+    name: str,
+    parts: int,
+    lines: float,
+    written: float,
+    turns: int,
+    again: int,
+    ragged: float,
+) -> _Load:
+    """``parts`` different ones, summed over the clusters, of ``lines`` bytes each; all of it comes ``again`` times.
+
+    What cores share stays in LLB where there is room, and comes from DDR once.
+    """
+    cores, memory = prod(tile.cores), problem.memory_of(name)
     clusters, cores_of_cluster = ceil_div(cores, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
-    llb = parts / clusters * lines + cores_of_cluster * lines * ragged if shared else 0.0
-    return _Load(shared, parts * lines * (1.0 if shared else ragged), llb, written * ragged, turns)
+    if memory == "llb":
+        return _Load(memory, False, 0.0, cores_of_cluster * lines * ragged, written * ragged, turns, turns)
+    if parts == cores:
+        return _Load(memory, False, parts * lines * ragged, 0.0, written * ragged, turns, turns)
+    c1, chunk = problem.extents[C1], tile.chunk[0]
+    kept = parts / clusters * lines / again * ceil_to(c1, chunk) / c1  # the last chunk takes as much as the others
+    once = again if kept <= problem.llb_bytes else 1
+    llb = parts / clusters * lines / once + cores_of_cluster * lines * ragged
+    return _Load(memory, True, parts * lines / once, llb, written * ragged, turns, turns // once)
 
 
 def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
@@ -156,14 +208,17 @@ def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     turns = loads * (1 if "map" in tile.held else chunks)
     parts, _ = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
     ragged = 100 / chip.transfer.ragged_nz_percent if is_ragged else 1.0
-    return _load(tile, chip, parts, lines, written, turns, ragged)
+    again = 1 if "map" in tile.held else tile.trips[OUT]
+    return _load(tile, problem, chip, "map", parts, lines, written, turns, again, ragged)
 
 
 def _weights_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
     loads, held = tile.weight_loads(), "weights" in tile.held
     moved = loads * (tile.weight_bytes(problem, tile.chunk) if held else problem.blocks * BLOCK_BYTES * tile.outputs)
     _, parts = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
-    return _load(tile, chip, parts, moved, moved, loads * (1 if held else chunks), 1.0)
+    turns = loads * (1 if held else chunks)
+    again = loads // (tile.trips[GROUP] * tile.trips[OUT]) or 1
+    return _load(tile, problem, chip, "weights", parts, moved, moved, turns, again, 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -197,6 +252,8 @@ class _Results(NamedTuple):
     store_cycles: float  # of MTE3
     line_bytes: float
     side_bytes: float  # lines of other inputs of the stages
+    result_in: str
+    sides_in: str
 
     @staticmethod
     def of(tile: Tile, problem: Problem, chip: Chip) -> _Results:
@@ -206,14 +263,16 @@ class _Results(NamedTuple):
         run = positions * problem.result_bytes
         lines = rounds * tile.images * tile.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
         heads = rounds * tile.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
-        through_ub = problem.slave_bytes > 0
+        through_ub, result_in = problem.slave_bytes > 0, problem.memory_of("result")
         taken = rounds * tile.images * positions * ceil_to(tile.outputs, FRACTAL) * 4
         return _Results(
-            fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else "l0c_ddr"),
+            fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else f"l0c_{result_in}"),
             vector_cycles=elements * problem.vector_bytes / chip.vector.bytes_per_cycle + heads,
-            store_cycles=lines / _rate(chip, "ub_ddr") if through_ub else 0.0,
+            store_cycles=lines / _rate(chip, f"ub_{result_in}") if through_ub else 0.0,
             line_bytes=lines,
             side_bytes=lines * problem.side_bytes / problem.result_bytes,
+            result_in=result_in,
+            sides_in=problem.memory_of("sides"),
         )
 
 

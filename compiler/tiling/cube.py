@@ -32,6 +32,7 @@ L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "loc
 REDUCED = 2  # the kind of an axis that a stage sums over
 PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
 CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
+HELD = "pragma_held_pieces"  # of the loop over chunks: how many, the last ones, of an operand stay in L1
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,49 @@ def schedulable(name: str) -> Iterator[None]:
 
 def masters(sch: Any) -> list[Master]:
     """The products of a kernel, in program order."""
-    blocks = [
-        b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b).annotations.get("tw.role") in PRODUCTS
-    ]
-    return [_master(sch, b) for b in blocks]
+    return [_master(sch, b) for b in sch.get_child_blocks(sch.get_sblock("root")) if is_product(sch.get(b))]
+
+
+def has_master(func: Any, schedule: str) -> bool:
+    """Whether a kernel of class ``schedule`` has what its template starts from; a convolution must be marked as one."""
+    sch = new_schedule(func)
+    blocks = [sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    if schedule == "convolution":
+        return any(block.annotations.get("tw.role") == "convolution" for block in blocks)
+    return any(is_product(block) for block in blocks)
+
+
+def is_product(block: Any) -> bool:
+    """Whether a block is a sum of products for the cube: it says so, or reads two operands at places known before."""
+    if block.annotations.get("tw.role") in PRODUCTS:
+        return True
+    store = block.body
+    if block.init is None or not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return False
+    start = getattr(block.init, "value", None)
+    if not isinstance(start, tirx.IntImm | tirx.FloatImm) or start.value != 0:
+        return False
+    if not isinstance(store.value.b, tirx.Mul):
+        return False
+    a, b = operands_of(block)
+    if not all(isinstance(side, ir.TensorLoad) and _is_affine(side.indices) for side in (a, b)):
+        return False
+    if a.source.dtype != b.source.dtype or str(store.buffer.dtype) not in ("float32", "int32"):
+        return False
+    left, right, kept = (set(_variables(load.indices)) for load in (a, b, store))
+    return bool((left & right) - kept and (left ^ right) & kept)
+
+
+def _is_affine(indices: Sequence[Any]) -> bool:
+    known = (tirx.Var, tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)
+    waiting = list(indices)
+    while waiting:
+        index = waiting.pop()
+        if not isinstance(index, known):
+            return False
+        if isinstance(index, tirx.Add | tirx.Sub | tirx.Mul):
+            waiting += [index.a, index.b]
+    return True
 
 
 def _master(sch: Any, handle: Any) -> Master:
@@ -237,8 +277,11 @@ def _is_one_instruction(body: Any) -> bool:
     casts: list[Any] = []
     operations: list[Any] = []
     structural_walk(body.value, (tirx.Cast, casts.append))
+    value = body.value
+    if isinstance(value, tirx.Max) and isinstance(value.a, tirx.Add):  # where it is cut off below zero
+        value = value.a
     for kind in (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min):
-        structural_walk(body.value, (kind, operations.append))
+        structural_walk(value, (kind, operations.append))
     return not casts and len(operations) <= 1
 
 
@@ -305,7 +348,11 @@ def bring_operand(
 def _matrices_last(block: Any, index: int) -> list[int]:
     """The axes of an operand, those that say which matrix it is first: on the core, it is rows and columns."""
     read, *others = (one.region for one in (block.reads[index], block.reads[1 - index], block.writes[0]))
-    matrix = [not all(any(axis.min.same_as(same.min) for same in other) for other in others) for axis in read]
+    matrix = [
+        not isinstance(axis.min, tirx.IntImm)
+        and not all(any(axis.min.same_as(same.min) for same in other) for other in others)
+        for axis in read
+    ]
     return sorted(range(len(read)), key=lambda at: matrix[at])
 
 

@@ -1,16 +1,23 @@
 """One kernel from a group of operators: their stages one after another, over buffers that only the kernel sees.
 
-What only moves elements to where another stage reads them is no stage: that one reads them where they were.
+What only moves elements to where another stage reads them is no stage: that one reads them where they were. Nor is what
+one stage behind a product makes for one other of the same shape: a chain of them is one value, of which emission knows
+more than of its parts (`x * sigmoid(x)` is one instruction, a GELU in parts is four passes more).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from tvm import s_tir, tirx
 from tvm_ffi import structural_equal
 
 from compiler import graph
+from compiler.parts import MOVES
+from compiler.tiling.blocks import block_facts
+from compiler.tiling.cube import is_product
+from compiler.tiling.factors import scaled_behind
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.structure import structural_map
 
@@ -25,14 +32,17 @@ def fuse(module: Any, group: Any) -> Any:
     inner: list[Any] = []
     statements = []
     names = dict[str, int]()
-    moved = set[str]()
+    moved, values, last = set[str](), set[str](), ""
     for call in body.calls:
         made = [_declare(kind, f"t{len(buffers) + k}") for k, kind in enumerate(call.types)]
         is_result = any(call.var.same_as(result) for result in body.results)
         (results if is_result else inner).extend(made)
         buffers[call.var] = made[0]
-        if not is_result and graph.attribute(module[call.callee], "tw.schedule") == "movement":
-            moved.add(made[0].name)
+        kind = graph.attribute(module[call.callee], "tw.schedule")
+        if kind in MOVES and is_result:
+            last = made[0].name
+        elif not is_result and (kind in MOVES or kind == "elementwise"):
+            (moved if kind in MOVES else values).add(made[0].name)
         function = s_tir.renew_defs(module[call.callee])
         arguments = [*(buffers[argument] for argument in call.arguments), *made]
         if len(arguments) != len(function.params):
@@ -47,14 +57,43 @@ def fuse(module: Any, group: Any) -> Any:
     fused = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
     first = module[body.calls[0].callee]
     fused = fused.with_attrs({key: value for key, value in first.attrs.items() if not key.startswith("tw.")})
-    return _read_in_place(fused, moved) if moved else fused
+    fused = scaled_behind(fused)
+    if moved or last:
+        fused = _read_in_place(fused, moved, last)
+    return _chained(fused, values) if values else fused
 
 
-def _read_in_place(func: Any, moved: set[str]) -> Any:
-    """The function without the stages that fill the buffers of these names."""
+def _read_in_place(func: Any, moved: set[str], last: str) -> Any:
+    """The function without the stages that fill the buffers of these names, or the last one: that which is read by them
+    is stored there."""
     sch = schedule_of(func)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
-        if sch.get(block).writes[0].source.name in moved:
+        name = sch.get(block).writes[0].source.name
+        if name in moved:
+            sch.compute_inline(block)
+        elif name == last and sch.get_producers(block):
+            with suppress(s_tir.ScheduleError):  # of a sum: it is moved by a stage of its own
+                sch.reverse_compute_inline(block)
+    return sch.mod["main"]
+
+
+def _chained(func: Any, values: set[str]) -> Any:
+    """The function of a product without the stages that fill the buffers of these names for one other stage only.
+
+    1. The other one computes element by element and is of the same shape, so nothing is computed twice.
+    2. None of what the stage reads is a product: what takes that out of the matrix unit stands alone.
+    """
+    sch = schedule_of(func)
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    products = {sch.get(block).writes[0].source.name for block in blocks if is_product(sch.get(block))}
+    for block in blocks if products else ():
+        facts, readers = block_facts(sch.get(block)), sch.get_consumers(block)
+        if facts.writes[0].name not in values or facts.guarded or facts.copies or facts.dynamic_reads:
+            continue
+        if len(readers) != 1 or any(buffer.name in products for buffer in facts.reads):  # (2)
+            continue
+        reader = block_facts(sch.get(readers[0]))
+        if reader.writes[0].shape == facts.writes[0].shape and not (reader.reduced or reader.guarded or reader.copies):
             sch.compute_inline(block)
     return sch.mod["main"]
 

@@ -69,6 +69,7 @@ class _Quotient:
     product: Any  # its buffer
     readers: list[str]
     axes: dict[Any, int]  # variables of the divisor's indices, and which index of the product's result each is
+    still: dict[Any, Any]  # those along axes of one, and where these are read
 
     @staticmethod
     def of(sch: Any, values: Master) -> _Quotient | None:
@@ -89,16 +90,19 @@ class _Quotient:
             return None
         if not _are(quotient.a.indices, own) or not _are(stage.body.indices, own) or stage.init is not None:
             return None
-        axes = {}
+        axes, still = {}, {}
         for variable in _variables(quotient.b.indices):
             of_a = a.indices[next(i for i, var in enumerate(own) if var.same_as(variable))]
             place = [i for i, index in enumerate(block.body.indices) if index.same_as(of_a)]
+            if isinstance(of_a, tirx.IntImm):
+                still[variable] = of_a
+                continue
             if not isinstance(of_a, tirx.Var) or not place:
                 return None
             axes[variable] = place[0]
         names = [reader.name_hint for reader in readers]
         powers, weights = quotient.a.source, stage.body.buffer
-        return _Quotient(stage.name_hint, weights, powers, quotient.b, block.body.buffer, names, axes)
+        return _Quotient(stage.name_hint, weights, powers, quotient.b, block.body.buffer, names, axes, still)
 
     def divided(self, block: Any, late: Any) -> Any:
         """The block with its loads of the product divided; the outermost one with the late divisor."""
@@ -111,7 +115,7 @@ class _Quotient:
         def quotient(load: Any) -> Any:
             if not load.source.same_as(self.product):
                 return load
-            at = {variable: load.indices[place] for variable, place in self.axes.items()}
+            at = self.still | {variable: load.indices[place] for variable, place in self.axes.items()}
             indices = [structural_map(i, (tirx.Var, lambda var: at.get(var, var))) for i in self.divisor.indices]
             regions.append(tirx.BufferRegion(late, [ir.Range.from_min_extent(index, 1) for index in indices]))
             return load / tirx.BufferLoad(late, indices)

@@ -88,9 +88,11 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
         (("a", cube.L0A, problem.transposed_a), ("b", cube.L0B, problem.transposed_b))
     ):
         at_chunk = placed.chunk
-        if tile.held == name:
+        if tile.held == name and not tile.is_held_in_part:
             at_chunk = placed.trips[holding - 1] if holding else placed.core
         cube.bring_operand(sch, master.block, index, scope, at_chunk, placed.step, transposed=transposed)
+    if tile.is_held_in_part:
+        sch.annotate(placed.chunk, cube.HELD, tile.pieces)
     columns = tile.columns if problem.has_columns and 0 < tile.columns < tile.n else None
     cube.place_slaves(sch, taken, slaves, placed, chip, columns, through_ub=tile.columns > 0)
     cube.start_sum(sch, master.block, placed)

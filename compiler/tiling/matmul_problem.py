@@ -8,10 +8,12 @@ from typing import Any
 
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
+from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Master
 from compiler.tiling.grids import Grid
+from compiler.tir.near import memory_of_parameter
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Problem:
     transposed_b: bool = False
     result_bytes: int = 4
     has_columns: bool = True  # of the result
+    near: frozenset[str] = frozenset()  # of "a", "b" and "c", what lies in LLB
 
     @property
     def itemsize(self) -> int:
@@ -51,6 +54,9 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
     along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
     batch = master.batch_axes()
     ends = cube.followers(sch, master.block)
+    result = sch.get(ends[-1] if ends else master.block).writes[0].source
+    func = sch.mod["main"]
+    places = {"a": a.source, "b": b.source, "c": result}
     return Problem(
         batch=tuple(master.extents[axis] for axis in batch),
         batch_of=tuple(master.roles[axis].removeprefix("batch").removeprefix(" of ") for axis in batch),
@@ -61,8 +67,9 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         slave_bytes=cube.slave_bytes(sch, master.block, chip),
         transposed_a=cube.last_variable(a) in along["m"],
         transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
-        result_bytes=DTYPES[cube.isa_dtype(sch.get(ends[-1] if ends else master.block).writes[0].source)].itemsize,
+        result_bytes=DTYPES[cube.isa_dtype(result)].itemsize,
         has_columns=bool(along["n"]),
+        near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),
     )
 
 
@@ -80,6 +87,7 @@ class Tile:
     held: str  # "a", "b" or "": an operand that is in L1 with all of its k
     grid: Grid
     columns: int = 0  # of the tile that go through UB at once; none where it does not
+    pieces: int = 0  # chunks of what is held that stay in L1; all where none are given
 
     @property
     def rounds(self) -> int:
@@ -91,28 +99,52 @@ class Tile:
         k0 = problem.k0
         m16, n16 = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL)
         return {
-            "l1": sum(self.l1_bytes(problem)),
+            "l1": sum(self.l1_bytes(problem)) + self.passing_bytes(problem),
             "l0a": m16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0b": n16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0c": m16 * n16 * 4,
             "ub": self.m * ceil_to(self.columns, k0) * problem.ub_bytes,
         }
 
+    @property
+    def chunk(self) -> int:
+        return self.step * self.steps
+
+    @property
+    def is_held_in_part(self) -> bool:
+        return self.pieces > 0
+
     def l1_bytes(self, problem: Problem) -> tuple[int, int]:
-        """Of a and b: all of k where it is held, else a chunk."""
+        """Of a and b: a chunk; of what is held all of k, or the pieces of it that stay."""
+        depth = self.pieces * self.chunk or ceil_to(problem.k, self.step)
+        a = self._a_bytes(problem, depth if self.held == "a" else self.chunk)
+        return a, self._b_bytes(problem, depth if self.held == "b" else self.chunk)
+
+    def _a_bytes(self, problem: Problem, depth: int) -> int:
         k0 = problem.k0
-        chunk = self.step * self.steps
-        depths = [ceil_to(problem.k, self.step) if self.held == name else chunk for name in "ab"]
-        a = depths[0] * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(depths[0], k0)
-        b = self.n * ceil_to(depths[1], k0) if problem.transposed_b else depths[1] * ceil_to(self.n, k0)
-        return a * problem.itemsize, b * problem.itemsize
+        elements = depth * ceil_to(self.m, k0) if problem.transposed_a else self.m * ceil_to(depth, k0)
+        return elements * problem.itemsize
+
+    def _b_bytes(self, problem: Problem, depth: int) -> int:
+        k0 = problem.k0
+        elements = self.n * ceil_to(depth, k0) if problem.transposed_b else depth * ceil_to(self.n, k0)
+        return elements * problem.itemsize
+
+    def passing_bytes(self, problem: Problem) -> int:
+        """Of a chunk of what is held in part."""
+        if not self.is_held_in_part:
+            return 0
+        return self._a_bytes(problem, self.chunk) if self.held == "a" else self._b_bytes(problem, self.chunk)
 
 
 def describe(problem: Problem, tile: Tile) -> str:
     batch = "x".join(map(str, problem.batch))
     grid = tile.grid
+    held = f", {tile.held} held in L1" if tile.held else ""
+    if tile.is_held_in_part:
+        held += f" by {tile.pieces} of {ceil_div(problem.k, tile.chunk)} chunks"
     return (
         f"{batch + ' of ' if batch else ''}{problem.m}x{problem.n}x{problem.k} in tiles of {tile.m}x{tile.n}, "
-        f"k by {tile.step * tile.steps} and {tile.step}, {grid.groups[0]}x{grid.groups[1]} groups of "
-        f"{grid.cores[0]}x{grid.cores[1]} cores" + (f", {tile.held} held in L1" if tile.held else "")
+        f"k by {tile.chunk} and {tile.step}, {grid.groups[0]}x{grid.groups[1]} groups of "
+        f"{grid.cores[0]}x{grid.cores[1]} cores" + held
     )

@@ -9,7 +9,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.grids import grids
+from compiler.tiling.grids import grids, readers
 from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.matmul_work import line_share, work_of
 from compiler.tiling.search import analytical_cycles
@@ -19,6 +19,7 @@ TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
 STEPS = (1, 2, 3, 4, 6, 8, 12)  # of a chunk
 COLUMNS = 128  # of a result that goes through UB, at least, for several groups to overlap
 MOST = 4095  # rows, columns and depth of one product
+NEAR = 3 / 4  # of LLB, that what is held in part takes at most: other operands come through it, too
 EXPOSED = 1 / 16  # of what a queue does, that others wait for after all
 
 
@@ -30,7 +31,7 @@ def candidates(problem: Problem, chip: Chip) -> list[Tile]:
         scarce = "ub" if problem.slave_bytes else "l1"
         smaller = {tile.bytes_of(problem)[scarce].bit_length(): tile for tile in reversed(coarse)}
         coarse = list(dict.fromkeys([*coarse[:BLOCKS], *smaller.values()]))
-        found = [fine for tile in coarse for fine in _refined(tile, problem, chip, slots)]
+        found = list(dict.fromkeys(fine for tile in coarse for fine in _refined(tile, problem, chip, slots)))
         if found:
             return sorted(found, key=lambda tile: _cycles(tile, problem, chip))
     return []
@@ -44,7 +45,7 @@ def _cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
 
 
 def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
-    """Ways to cut the result, with chunks of one step."""
+    """Ways to cut the result, with chunks of one step, or of a line of DDR where a part of an operand is held."""
     for grid in grids(problem.batch, ceil_div(problem.m, FRACTAL), ceil_div(problem.n, FRACTAL), chip):
         batch_trips = tuple(ceil_div(e, c) for e, c in zip(problem.batch, grid.batch, strict=True))
         for m_trips, m in _cuts(problem.m, grid.blocks[0]):
@@ -71,7 +72,7 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
                 if problem.slave_bytes:
                     tile = replace(tile, columns=_columns(tile, problem, chip, slots))
                 held = [replace(tile, held=name) for name in _held(tile, problem)]
-                those = [tile for tile in held if _fits(tile, problem, chip, slots)]
+                those = [one for each in held for one in _as_held(each, problem, chip, slots)]
                 yield from those
                 fitting += bool(those)
                 if fitting == 4:  # the widest, among them those that leave L0C room for a second result
@@ -85,6 +86,34 @@ def _held(tile: Tile, problem: Problem) -> Iterator[str]:
         yield "a"
     if tile.m_trips > 1 or "a" in problem.batch_of:
         yield "b"
+
+
+def _as_held(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
+    """The tile, where it fits; one that has room for a part of what it holds only, with as many chunks as there is
+    room for.
+    """
+    whole = replace(tile, pieces=0) if tile.pieces else tile
+    if _fits(whole, problem, chip, slots):
+        yield whole
+    elif tile.held and _may_hold_a_part(tile, problem, chip):
+        steps = ceil_div(chip.transfer.ddr_line_bytes, tile.step * problem.itemsize)
+        tile = replace(tile, steps=max(tile.steps, min(steps, ceil_div(problem.k, tile.step))))
+        one = replace(tile, pieces=1)
+        other, passing = sum(one.l1_bytes(problem)) - one.passing_bytes(problem), one.passing_bytes(problem)
+        pieces = chip.memory.l1_bytes // passing - slots * ceil_div(other + passing, passing)
+        chunks = ceil_div(problem.k, tile.chunk)
+        near = (chunks - pieces) * passing * chip.cores_per_cluster
+        in_part = replace(tile, pieces=pieces)
+        fits = 0 < pieces < chunks and near <= chip.memory.llb_bytes * NEAR and _fits(in_part, problem, chip, slots)
+        if fits:
+            yield in_part
+
+
+def _may_hold_a_part(tile: Tile, problem: Problem, chip: Chip) -> bool:
+    """Whether what does not fit L1 can lie in LLB, of each core its own."""
+    a, b = readers(tile.grid, problem.batch_of, chip.cores_per_cluster)
+    alone = not (a if tile.held == "a" else b).shared
+    return alone and not problem.batch and tile.held not in problem.near and "ddr_llb" in chip.path
 
 
 def _cuts(extent: int, blocks: int) -> list[tuple[int, int]]:
@@ -127,7 +156,7 @@ def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[T
         ways = [fine]
         if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
             ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
-        yield from (way for way in dict.fromkeys(ways) if _fits(way, problem, chip, slots))
+        yield from (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))
 
 
 def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
@@ -135,6 +164,7 @@ def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
     a, b = tile.l1_bytes(problem)
     # A second slot of what is held would only be of use from one block of the result to the next.
     taken["l1"] = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
+    taken["l1"] += tile.passing_bytes(problem) * slots
     for name in ("l0a", "l0b", "ub"):
         taken[name] *= slots
     return (tile.columns > 0 or not problem.slave_bytes) and all(

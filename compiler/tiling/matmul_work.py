@@ -12,6 +12,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.grids import readers
 from compiler.tiling.matmul_problem import Problem, Tile
+from compiler.tiling.pieces import rows_may_be_cut
 from compiler.tiling.search import Work
 
 HELD_UP = 0.7  # of the time of all reads from DDR, for which cores are held up though they take turns (measured)
@@ -22,7 +23,7 @@ SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those f
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     """What the busiest core does, where its cluster reads from DDR once what several of its cores need."""
     m16, n16, k = ceil_to(tile.m, FRACTAL), ceil_to(tile.n, FRACTAL), ceil_to(problem.k, problem.k0)
-    steps, chunks = ceil_div(problem.k, tile.step), ceil_div(problem.k, tile.step * tile.steps)
+    steps, chunks = ceil_div(problem.k, tile.step), ceil_div(problem.k, tile.chunk)
     rounds, through_ub = tile.rounds, tile.columns > 0
     product = m16 * n16 * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
     near = steps * sum(
@@ -33,15 +34,18 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     loads = _loads(tile, problem, chip, lines, product)
 
     results = tile.m * tile.n
-    out_path = "ub_ddr" if through_ub else "l0c_ddr"
+    c_near = "c" in problem.near
+    out_path = f"{'ub' if through_ub else 'l0c'}_{'llb' if c_near else 'ddr'}"
     stored = results * problem.result_bytes * lines["c"]
     out = stored / rate(chip, out_path)
     taken_out = m16 * n16 * 4 / rate(chip, "l0c_ub") if through_ub else out
     vector = results * max(0, problem.slave_bytes - problem.result_bytes) / chip.vector.bytes_per_cycle
     groups = ceil_div(tile.n, tile.columns) if through_ub else 1
-    ddr, ddr_rate = loads.ddr_bytes + rounds * tile.grid.count * stored, ddr_bytes_per_cycle(chip)
+    left, ddr_rate = tile.grid.count * stored, ddr_bytes_per_cycle(chip)
+    ddr = loads.ddr_bytes + (0.0 if c_near else rounds * left)
+    llb = loads.llb_bytes + (rounds * min(tile.grid.count, chip.cores_per_cluster) * stored if c_near else 0.0)
 
-    last = max((taken_out + vector + out) / groups if through_ub else out, tile.grid.count * stored / ddr_rate)
+    last = max((taken_out + vector + out) / groups if through_ub else out, 0.0 if c_near else left / ddr_rate)
     last += chip.path[out_path].latency_cycles + product / chunks
     # Without room for a second result the cube waits until the first is out.
     alone = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
@@ -59,7 +63,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         mte3_cycles=rounds * out if through_ub else 0.0,
         fix_cycles=rounds * taken_out,
         ddr_bytes=ddr,
-        llb_bytes=loads.llb_bytes,
+        llb_bytes=llb,
         trips=rounds,
         turns=rounds * chunks,
         steps=rounds * steps,
@@ -84,7 +88,8 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
     """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits LLB
     stays there. What is held comes in piece by piece beside the first round of the other operand.
     """
-    chunks, rounds = ceil_div(problem.k, tile.step * tile.steps), tile.rounds
+    chunks, rounds = ceil_div(problem.k, tile.chunk), tile.rounds
+    passing = 1 - tile.pieces / chunks if tile.is_held_in_part else 0.0  # the share of what is held that comes from LLB
     only = {
         name: prod(t for t, of in zip(tile.batch_trips, problem.batch_of, strict=True) if of == name) for name in "ab"
     }
@@ -98,23 +103,37 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
     resident = sum(
         readers_of.blocks / clusters * rounds / again[name] * elements[name] * problem.itemsize
         for name, readers_of in of_both.items()
-        if readers_of.shared
+        if readers_of.shared and name not in problem.near
     )
+    if tile.held:
+        resident += cluster * passing * elements[tile.held] * problem.itemsize
+    slowness = _slowness(tile, problem, chip)
     cycles, once_cycles = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
     ddr = llb = fill = relay = 0.0
     for name, readers_of in of_both.items():
         once = rounds // again[name]
         loads = once if tile.held == name else rounds
         each = elements[name] * problem.itemsize * lines[name]
+        slow = each * slowness[name]
+        if name in problem.near:
+            llb += cluster * loads * each
+            once_cycles[name] = max(chunks * chip.path["llb_l1"].issue_cycles, slow / llb_rate)
+            cycles[name] = loads * once_cycles[name]
+            fill += once_cycles[name] / chunks
+            continue
         if not readers_of.shared:
             ddr += readers_of.blocks * loads * each
             once_cycles[name] = max(
                 chunks * chip.path["ddr_l1"].issue_cycles,
-                each / rate(chip, "ddr_l1"),
+                slow / rate(chip, "ddr_l1"),
                 readers_of.blocks * each / ddr_rate,
             )
             cycles[name] = loads * once_cycles[name]
             fill += once_cycles[name] / chunks
+            if tile.held == name and passing:
+                llb += cluster * (rounds + once) * passing * each
+                told = chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles
+                cycles[name] += rounds * passing * slow / llb_rate + once * passing * chunks * told
             continue
         brought = once if resident <= chip.memory.llb_bytes else loads
         ddr += readers_of.blocks * brought * each
@@ -123,7 +142,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
         part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
         far = readers_of.blocks * each / ddr_rate
-        load = max(chunks * chip.path["llb_l1"].issue_cycles, each / llb_rate)
+        load = max(chunks * chip.path["llb_l1"].issue_cycles, slow / llb_rate)
         if _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
             bring = max(part, HELD_UP * far) + chunks * told
             cycles[name] = max(brought * bring + loads * load, brought * far)
@@ -134,9 +153,19 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         once_cycles[name] = max(bring, load, far)
         fill += (max(bring, far) + load) / chunks
     first = fill + chip.path["ddr_l1"].latency_cycles + chip.path["l1_l0a"].latency_cycles + relay
-    if tile.held:
+    if tile.held and comes_in_pieces(tile, problem, chip):
         first += rounds // again[tile.held] * max(0.0, sum(once_cycles.values()) - product)
+    elif tile.held:
+        first += rounds // again[tile.held] * once_cycles[tile.held] * (chunks - 1) / chunks
     return _Loads(sum(cycles.values()), first, ddr, llb)
+
+
+def comes_in_pieces(tile: Tile, problem: Problem, chip: Chip) -> bool:
+    """Whether what is held is loaded chunk by chunk, as `SpreadLoads` has it."""
+    depth = tile.chunk
+    cuts_rows = problem.transposed_b if tile.held == "b" else not problem.transposed_a
+    size = problem.itemsize
+    return depth >= problem.k or not cuts_rows or rows_may_be_cut(depth * size, problem.k * size, chip)
 
 
 def _take_turns(sharers: int, pieces: int) -> bool:
@@ -149,23 +178,31 @@ def ddr_bytes_per_cycle(chip: Chip) -> float:
 
 
 def _line_shares(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
-    """What each byte of a, b and c that is wanted costs DDR: the lines that rows touch, and for a and b what the core
-    waits for whose rows end in the middle of a block of elements, which halves the rate.
+    """What each byte of a, b and c that is wanted costs DDR: the lines that rows touch."""
+    size = problem.itemsize
+    of = {**_rows(tile, problem), "c": (tile.columns or tile.n, problem.n)}
+    sizes = {"a": size, "b": size, "c": problem.result_bytes}
+    line = chip.transfer.ddr_line_bytes
+    return {name: line_share(run * sizes[name], pitch * sizes[name], line) for name, (run, pitch) in of.items()}
+
+
+def _rows(tile: Tile, problem: Problem) -> dict[str, tuple[int, int]]:
+    """Of a and b: how much of a row in DDR a load has, and how long that row is."""
+    of_k, of_m, of_n = (min(tile.chunk, problem.k), problem.k), (tile.m, problem.m), (tile.n, problem.n)
+    return {"a": of_m if problem.transposed_a else of_k, "b": of_k if problem.transposed_b else of_n}
+
+
+def _slowness(tile: Tile, problem: Problem, chip: Chip) -> dict[str, float]:
+    """How much longer a core waits for a and b whose rows end in the middle of a block of elements: that halves the
+    rate at which they come to it, but not what DDR moves.
     """
-    size, chunk = problem.itemsize, min(tile.step * tile.steps, problem.k)
-    of_k, of_m, of_n = (chunk, problem.k), (tile.m, problem.m), (tile.n, problem.n)
-    a, b = of_m if problem.transposed_a else of_k, of_k if problem.transposed_b else of_n
-    c = (tile.columns or tile.n, problem.n)
-    shares = {
-        name: line_share(run * of, pitch * of, chip.transfer.ddr_line_bytes)
-        for name, (run, pitch), of in (("a", a, size), ("b", b, size), ("c", c, problem.result_bytes))
-    }
+    rows, block = _rows(tile, problem), chip.block_bytes // problem.itemsize
+    if not any(run % block or pitch % block for run, pitch in rows.values()):
+        return {"a": 1.0, "b": 1.0}
     own = {"a": tile.m * tile.m_trips if problem.transposed_a else problem.k}
     own["b"] = problem.k if problem.transposed_b else tile.n * tile.n_trips
     slower = 100 / chip.transfer.ragged_nz_percent - 1
-    for name, (run, pitch) in (("a", a), ("b", b)):
-        shares[name] *= _ragged(run, pitch, min(own[name], pitch), chip.block_bytes // size, slower)
-    return shares
+    return {name: _ragged(run, pitch, min(own[name], pitch), block, slower) for name, (run, pitch) in rows.items()}
 
 
 def _ragged(run: int, pitch: int, own: int, block: int, slower: float) -> float:

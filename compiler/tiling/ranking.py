@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.target import Chip
+from compiler.target import Chip, chip_names, load_chip
 from compiler.tiling.search import Space, Work, queue_cycles
 
 # What the trees see. All of it is a ratio, or a number that means the same on every chip.
@@ -188,11 +188,17 @@ class Forest:
 
 @cache
 def forest_of(chip: Chip) -> Forest | None:
-    """What was learned on this chip; a chip that is not exactly the one of that name has no model."""
+    """What was learned on this chip, or on the chip that it is a cluster of: what trees see means the same on both.
+
+    A chip that is not exactly the one of its name, or a cluster of that, has no model.
+    """
     file = resources.files("compiler.tiling") / "models" / f"{chip.name}.json"
-    if not file.is_file():
+    if chip.name not in chip_names() or not file.is_file():
         return None
     tables = json.loads(file.read_text(encoding="utf-8"))
-    if tables["chip"] != chip.content_hash or tuple(tables["features"]) != FEATURES:
+    whole = load_chip(chip.name)
+    if tables["chip"] != whole.content_hash or tuple(tables["features"]) != FEATURES:
+        return None
+    if chip.content_hash not in (whole.content_hash, whole.one_cluster().content_hash):
         return None
     return Forest.from_tables(tables)

@@ -20,7 +20,7 @@ class Work(NamedTuple):
     cube_cycles: float = 0.0
     vector_cycles: float = 0.0
     mte1_cycles: float = 0.0  # from L1 to beside the cube
-    mte2_cycles: float = 0.0  # into the core, alone on the path
+    mte2_cycles: float = 0.0  # into the core
     mte3_cycles: float = 0.0  # out of UB, alone on the path
     fix_cycles: float = 0.0  # out of L0C
     ddr_bytes: float = 0.0  # of all cores together, in whole lines

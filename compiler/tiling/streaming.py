@@ -34,6 +34,7 @@ from compiler.tiling.vector import (
     split_cores,
     stage_inputs,
 )
+from compiler.tir.near import near_parameters
 from compiler.tir.structure import structural_walk
 
 PIECES = tuple(1 << k for k in range(15, 2, -2))  # elements that are read at once
@@ -49,6 +50,7 @@ class Streamed:
     results: list[Stage]
     kept: tuple[int, ...]  # the axes of the result that are rows
     shape: tuple[int, ...]
+    near: frozenset[Any]  # the parameters that lie in LLB
 
     @staticmethod
     def of(func: Any, chip: Chip) -> Streamed | None:
@@ -64,7 +66,7 @@ class Streamed:
         extents = block_facts(sch.get(outs[0])).extents or (1,)
         kept = _kept_axes(sch, outs[0])
         shape = tuple(extents[axis] for axis in kept) or (1,)
-        return Streamed(func, chip, stages, results, kept, shape)
+        return Streamed(func, chip, stages, results, kept, shape, near_parameters(sch.mod["main"]))
 
     def tiles(self) -> list[Tile]:
         """Rows with pieces of them: where what is reduced lies outside of the rows, many make long runs."""
@@ -89,7 +91,7 @@ class Streamed:
             for load, place in _distinct(stage):
                 moved = transfer(place.box(cut), place.source.shape, place.source.itemsize, line)
                 if not any(load.source is other.target for other in self.stages):
-                    loads.append(Load(moved.moved_bytes, moved, times=times))
+                    loads.append(Load(moved.moved_bytes, moved, times=times, near=place.source.node in self.near))
             made = effort(stage, cut)
             instructions += int(made.instructions * times)
             vector_bytes += made.weighted_bytes * times
@@ -97,7 +99,8 @@ class Streamed:
             size = stage.made_bytes(cut)
             if stage is out:
                 often = 1.0 if stage.reduced else times
-                loads.append(Load(size, vector.stored(stage, cut, line), stored=True, times=often))
+                near = stage.stored[0].node in self.near
+                loads.append(Load(size, vector.stored(stage, cut, line), stored=True, times=often, near=near))
             else:
                 kept += size
         return Demand(tuple(loads), instructions, vector_bytes, kept + temporary)

@@ -28,6 +28,7 @@ from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.stages import Stage, Transfer, effort, needs, stages_of, transfer
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.near import near_parameters
 from compiler.tir.structure import structural_walk
 
 SLOTS = 2  # of what crosses queues
@@ -53,12 +54,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Load:
-    """What a tile takes of UB for something that comes from DDR or is stored there."""
+    """What a tile takes of UB for something that comes from afar or is stored there."""
 
     bytes: int
     transfer: Transfer | None = None
     stored: bool = False
     times: float = 1.0  # per tile
+    near: bool = False  # in LLB, else in DDR
+
+    @property
+    def path(self) -> str:
+        memory = "llb" if self.near else "ddr"
+        return f"ub_{memory}" if self.stored else f"{memory}_ub"
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class VectorSpace:
         self.func, self.chip = narrowed(func), chip
         sch = new_schedule(self.func)
         inline_elementwise(sch)
-        self.stages = stages_of(sch, root_blocks(sch))
+        self.stages, self.near = stages_of(sch, root_blocks(sch)), near_parameters(sch.mod["main"])
         names = [sch.get(block).name_hint for block in result_blocks(sch)]
         self.results = [stage for stage in self.stages if stage.block.name_hint in names]
         self.shapes = [tuple(stage.axes[axis] for axis in stage.kept) or (1,) for stage in self.results]
@@ -143,7 +150,9 @@ class VectorSpace:
         found = []
         for stage, shape in zip(self.results, self.shapes, strict=True):
             extents = [min(e, n) for e, n in zip(_fitted(tile.extents, len(shape)), shape, strict=True)]
-            found.append(demand_of(self.stages, stage, dict(zip(stage.kept, extents, strict=False)), self.chip))
+            found.append(
+                demand_of(self.stages, stage, dict(zip(stage.kept, extents, strict=False)), self.chip, self.near)
+            )
         return max(found, key=lambda one: one.ub_bytes)
 
     def _run_axes(self) -> list[int]:
@@ -180,8 +189,10 @@ class VectorSpace:
 # ---- what tiles take ---------------------------------------------------------------------------------------------
 
 
-def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) -> Demand:
-    """What a block of one result needs."""
+def demand_of(
+    stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip, near: frozenset[Any] = frozenset()
+) -> Demand:
+    """What a block of one result needs, where the parameters ``near`` lie in LLB."""
     line = chip.transfer.ddr_line_bytes
     found = needs(stages, out, cut, read_pattern)
     inputs = {buffer for buffer, _ in found.inputs}
@@ -195,9 +206,9 @@ def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) 
             direct.add(stage.places[0].source)
         if stage is out:
             if not copies:
-                loads.append(Load(size, stored(stage, lengths, line), stored=True))
+                loads.append(Load(size, stored(stage, lengths, line), stored=True, near=stage.stored[0].node in near))
             else:
-                loads.append(Load(0, stored(stage, lengths, line), stored=True))
+                loads.append(Load(0, stored(stage, lengths, line), stored=True, near=stage.stored[0].node in near))
                 continue
         elif copies and stage.places[0].source in inputs:
             loads.append(Load(size))
@@ -210,7 +221,7 @@ def demand_of(stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip) 
         temporary = max(temporary, made.temporary_bytes)
     for (buffer, _), box in found.inputs.items():
         moved = transfer(box, buffer.shape, buffer.itemsize, line)
-        loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved))
+        loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved, near=buffer.node in near))
     gathers = any(stage.gathers(buffer) for stage in found.lengths for buffer in inputs)
     return Demand(tuple(loads), instructions, vector_bytes, kept + temporary, gathers)
 
@@ -229,38 +240,50 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
     busiest, cores = busiest_core(trips, chip.cores), prod(split_cores(trips, chip.cores))
     tiles_in_all = prod(size / extent for size, extent in zip(shape, tile.extents, strict=True))
     vector = chip.vector
+    bandwidth = {
+        "ddr": chip.bandwidth.ddr_bytes_per_kilocycle / 1000,
+        "llb": chip.bandwidth.llb_bytes_per_kilocycle / 1000,
+    }
     heads = vector.head_cycles + vector.tail_cycles
     vector_cycles = demand.instructions * heads + demand.vector_bytes / vector.bytes_per_cycle
-    mte2 = mte3 = ddr = 0.0
+    mte2 = mte3 = ddr = llb = 0.0
     calls = demand.instructions
     for load in demand.loads:
         if load.transfer is None:
             continue
-        path = chip.path["ub_ddr" if load.stored else "ddr_ub"]
+        path = chip.path[load.path]
         one = max(path.issue_cycles, load.transfer.moved_bytes / load.transfer.instructions / path.bytes_per_cycle)
         cycles = load.times * load.transfer.instructions * one
         mte2, mte3 = (mte2, mte3 + cycles) if load.stored else (mte2 + cycles, mte3)
-        ddr += load.times * load.transfer.line_bytes
+        if load.near:
+            llb += load.times * load.transfer.line_bytes
+        else:
+            ddr += load.times * load.transfer.line_bytes
         calls += int(load.times * load.transfer.instructions)
-    rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
-    in_all = ddr * tiles_in_all / rate
+    in_cluster = min(cores, chip.cores_per_cluster)
+    of_cluster = llb * tiles_in_all * in_cluster / cores
+    in_all = max(ddr * tiles_in_all / bandwidth["ddr"], of_cluster / bandwidth["llb"])
     read, written = (
-        sum(x.times * x.transfer.line_bytes for x in demand.loads if x.transfer and x.stored == stored) * cores / rate
+        sum(
+            x.times * x.transfer.line_bytes * (in_cluster / bandwidth["llb"] if x.near else cores / bandwidth["ddr"])
+            for x in demand.loads
+            if x.transfer and x.stored == stored
+        )
         for stored in (False, True)
     )
-    there, back = (chip.path[path].latency_cycles for path in ("ddr_ub", "ub_ddr"))
+    there, back = (_latency(demand, chip, stored=stored) for stored in (False, True))
     loading, storing = there + max(mte2, read), back + max(mte3, written)
     # A slot is filled again when all have done with it: what is only copied passes through one ring, else through two.
     around = [loading + vector_cycles, vector_cycles + storing] if demand.instructions else [loading + storing]
     if demand.gathers:  # indices of the next tile wait behind what is gathered by those of this one
         around.append(SLOTS * (there + vector_cycles + loading))
-    by_queue = {"v": vector_cycles * busiest, "mte2": mte2 * busiest, "mte3": mte3 * busiest, "ddr": in_all}
+    by_queue = {"v": vector_cycles * busiest, "mte2": mte2 * busiest, "mte3": mte3 * busiest, "far": in_all}
     bound = max(by_queue, key=lambda name: by_queue[name])
     outside = {
         "v": there + back + max(mte2, read) + max(mte3, written),
         "mte2": there + back + vector_cycles + max(mte3, written),
         "mte3": there + back + vector_cycles + max(mte2, read),
-        "ddr": there + back + vector_cycles,
+        "far": there + back + vector_cycles,
     }
     return Work(
         cores=cores,
@@ -268,12 +291,19 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
         mte2_cycles=by_queue["mte2"],
         mte3_cycles=by_queue["mte3"],
         ddr_bytes=ddr * tiles_in_all,
+        llb_bytes=of_cluster,
         trips=busiest,
         turns=busiest,
         instructions=busiest * (TRIP_INSTRUCTIONS + CALL_INSTRUCTIONS * calls),
         first_cycles=outside[bound],
         serial_cycles=max(0.0, max(around) / SLOTS * busiest - by_queue[bound]),
     )
+
+
+def _latency(demand: Demand, chip: Chip, *, stored: bool) -> int:
+    """Of what comes in last, or of what is stored."""
+    paths = {load.path for load in demand.loads if load.transfer and load.stored == stored}
+    return max((chip.path[path].latency_cycles for path in paths), default=0)
 
 
 # ---- candidates --------------------------------------------------------------------------------------------------

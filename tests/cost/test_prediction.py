@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import compiler
 from ci.kernel_shapes import elementwise, product, softmax
 from ci.one_kernel import simulated_cycles
 from compiler.cost import Unpredictable, predict, predict_program
@@ -11,8 +12,10 @@ from compiler.isa.assembler import assemble
 from compiler.kernel_pool import Job
 from compiler.kernels import compile_kernel
 from compiler.pipeline import Observer
-from compiler.sim.simulator import simulate
+from compiler.runtime.model import ProgramSegment
+from compiler.sim.simulator import prepare, simulate
 from compiler.target import load_chip
+from models import zoo
 
 CHIP = load_chip("tw1")
 FRAME = ".cores {cores}\n.input x ddr fp32 65536\n.buffer z llb fp32 4096\n{body}\nhalt"
@@ -127,3 +130,14 @@ def test_compiled_kernels(chip_name: str, job: Job) -> None:
     assert abs(prediction.cycles / simulated_cycles(code, chip) - 1) < 0.15
     assert prediction.ddr_bytes > 0
     assert max(prediction.busy.values()) <= prediction.cycles
+
+
+@pytest.mark.parametrize("chip_name", ["tw1", "tw2"])
+def test_kernels_in_a_row(chip_name: str) -> None:
+    """Each waits for cores that take longer than the first one; flags between cores take their time, too."""
+    chip = load_chip(chip_name)
+    program = compiler.compile(zoo.build(zoo.manifest("resnet18-64")), chip, precision="fp16", jobs=1)
+    (segment,) = program.model.segments
+    assert isinstance(segment, ProgramSegment)
+    predicted, simulated = predict_program(segment.program, chip).cycles, prepare(segment.program, chip).cycles
+    assert abs(predicted / simulated - 1) < 0.05

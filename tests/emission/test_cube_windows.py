@@ -125,3 +125,14 @@ def test_packed_weights() -> None:
     assert emitted(nest([3, 32, 16], operand, one_row, "weights")) == (
         "ldl0bt.fp16 l0b[0, 0, 0, 0, 0, 0, 0], l1+15360, 48, 32, 32"
     )
+
+
+def test_a_part_of_the_bias_to_where_it_lies_among_the_others() -> None:
+    surroundings = Surroundings()
+    t = outer("t", 4, surroundings)
+    far, held = (buffer(scope, "float32", 256, name=name) for scope, name in (("global", "far"), ("shared.l1", "l1")))
+    table = buffer("local.bt", "float32", 64, name="bt")
+    to_l1 = nest([64], held, lambda i: ((t * 64 + i,), load(far, t * 64 + i)), "bias")
+    assert emitted(to_l1, surroundings=surroundings) == "ld.ddr.l1.fp32.1d l1+t * 256, 1, far[t * 64], 1, 64"
+    to_table = nest([64], table, lambda i: ((i,), load(held, t * 64 + i)), "bias")
+    assert emitted(to_table, surroundings=surroundings) == "ldbt.fp32 bt[0], l1+t * 256, 64"

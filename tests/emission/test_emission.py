@@ -136,10 +136,26 @@ def test_long_rows_fold_as_columns_of_blocks_first() -> None:
     assert lines == [
         "vcmax.fp32.3d &(partial[0, 0]), 8, 1, &(a[0, 0]), 777, 8, 1, 16, 97, 8)",
         "vmax.fp32.2d &(partial[0, 0]), 8, 1, &(partial[0, 0]), 8, 1, &(a[0, 776]), 777, 1, 16, 1)",
-        "vrmax.fp32.2d &(folded[0]), 1, &(partial[0, 0]), 8, 1, 16, 8)",
+        "vgmax.fp32.2d &(folded[0]), 1, 1, &(partial[0, 0]), 8, 1, 16, 8)",
         "vmax.fp32.1d &(m[0]), 1, &(m[0]), 1, &(folded[0]), 1, 16)",
     ]
     assert decision.chosen.total_cycles == min(c.total_cycles for c in decision.candidates)
+    assert any(c.instruction.startswith("vrmax") for c in decision.candidates)
+
+
+def test_rows_of_one_block_are_blocks() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((6, 5, 16), "float16", scope="local.ub")
+        m = T.alloc_buffer((6, 5), "float16", scope="local.ub")
+        for h, i, k in T.grid(6, 5, 16):
+            m[h, i] = T.max(m[h, i], a[h, i, k])
+
+    lines, (decision,) = emitted(func)
+    assert lines == [
+        "vgmax.fp16.3d &(folded[0, 0]), 5, 1, 1, &(a[0, 0, 0]), 80, 16, 1, 6, 5, 16)",
+        "vmax.fp16.2d &(m[0, 0]), 5, 1, &(m[0, 0]), 5, 1, &(folded[0, 0]), 5, 1, 6, 5)",
+    ]
     assert any(c.instruction.startswith("vrmax") for c in decision.candidates)
 
 
@@ -156,11 +172,11 @@ def test_halves_are_added_as_they_are_converted() -> None:
     assert emitted(func)[0] == [
         "vaddcast.fp16.fp32.2d &(widened[0, 0]), 256, 1, &(a[0, 0]), 512, 1, &(a[0, 256]), 512, 1, 4, 256)",
         "vcsum.fp32.3d &(partial[0, 0]), 8, 1, &(widened[0, 0]), 256, 8, 1, 4, 32, 8)",
-        "vrsum.fp32.2d &(s[0]), 1, &(partial[0, 0]), 8, 1, 4, 8)",
+        "vgsum.fp32.2d &(s[0]), 1, 1, &(partial[0, 0]), 8, 1, 4, 8)",
     ]
 
 
-def test_what_has_no_halves_is_only_converted() -> None:
+def test_of_an_odd_number_the_middle_one_is_only_converted() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:
         a = T.alloc_buffer((77, 64), "float16", scope="local.ub")
@@ -168,10 +184,11 @@ def test_what_has_no_halves_is_only_converted() -> None:
         for j, k in T.grid(64, 77):
             s[j] = s[j] + T.Cast("float32", a[k, j])
 
-    assert [line.partition(" ")[0] for line in emitted(func)[0]] == [
-        "vconv.fp16.fp32.rne.2d",
-        "vcsum.fp32.2d",
-        "vadd.fp32.1d",
+    assert emitted(func)[0] == [
+        "vaddcast.fp16.fp32.2d &(widened[0, 0]), 64, 1, &(a[0, 0]), 64, 1, &(a[0, 2496]), 64, 1, 38, 64)",
+        "vconv.fp16.fp32.rne.2d &(widened[0, 2432]), 64, 1, &(a[0, 2432]), 64, 1, 1, 64)",
+        "vcsum.fp32.2d &(folded[0]), 1, &(widened[0, 0]), 64, 1, 39, 64)",
+        "vadd.fp32.1d &(s[0]), 1, &(s[0]), 1, &(folded[0]), 1, 64)",
     ]
 
 
@@ -187,7 +204,7 @@ def test_squares_fold_as_columns_too() -> None:
 
     assert emitted(func)[0] == [
         "vcsqsum.fp32.3d &(partial[0, 0]), 8, 1, &(a[0, 0]), 512, 8, 1, 4, 64, 8)",
-        "vrsum.fp32.2d &(s[0]), 1, &(partial[0, 0]), 8, 1, 4, 8)",
+        "vgsum.fp32.2d &(s[0]), 1, 1, &(partial[0, 0]), 8, 1, 4, 8)",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_a_gelu_is_a_quotient_by_an_exponential_of_a_cubic(which: int) -> None:
     exponent = found.args[1].args[0].args[0]
     linear, cubic = exponent.args[1].args[1].value, exponent.args[1].args[0].args[1].value
     assert (linear, cubic) == pytest.approx((-LINEAR, -CUBIC)) and exponent.args[0] == X
+
+
+def test_a_quotient_may_be_a_product_with_a_reciprocal() -> None:
+    quotient = in_logistic_form(halves(X)[0])
+    product = in_logistic_form(halves(X)[0], by_reciprocals=True)
+    assert product == of("mul", X, of("div", number(1.0), quotient.args[1]))
+    assert in_logistic_form(plus_one(of("tanh", X)), by_reciprocals=True).op == "div"  # of a number
+    wide = replace(halves(X)[0], dtype="bf16")
+    assert in_logistic_form(wide, by_reciprocals=True) == in_logistic_form(wide)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_long_rows_are_multiplied(chip: str) -> None:
+    cover = Cover(load_chip(chip), lambda term: term.op == "load", lambda term: 1 << 16)
+    for term in halves(X):
+        assert cover.cycles(in_logistic_form(term, by_reciprocals=True)) < cover.cycles(in_logistic_form(term))
 
 
 def test_a_hyperbolic_tangent_of_a_cubic() -> None:

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from compiler import pipeline
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.sim.simulator import simulate
-from compiler.target import load_chip
+from compiler.target import Chip, load_chip
 
 Array = np.ndarray[Any, Any]
 
@@ -27,13 +27,13 @@ class Result:
 
 def run(
     template: Callable[..., Any],
-    chip_name: str,
+    chip_or_name: Chip | str,
     inputs: Mapping[str, Array],
     define: Callable[..., Any],
     attempt: int = 0,
 ) -> Result:
     """Run ``define(*placeholders)``, a tensor or a PrimFunc, by a template's tile; fails on any hazard."""
-    chip = load_chip(chip_name)
+    chip = load_chip(chip_or_name) if isinstance(chip_or_name, str) else chip_or_name
     placeholders = [te.placeholder(array.shape, array.dtype.name, name) for name, array in inputs.items()]
     result = define(*placeholders)
     func = result if isinstance(result, tirx.PrimFunc) else te.create_prim_func([*placeholders, result])

@@ -101,3 +101,27 @@ def test_rows_too_long_for_ub() -> None:
     q, k, v = (te.placeholder(s, "float16", n) for s, n in (((64, 64), "q"), ((64, 5000), "k"), ((5000, 64), "v")))
     with pytest.raises(NoFeasibleTile, match="no tile fits"):
         template.schedule(te.create_prim_func([q, k, v, attention(q, k, v)]), load_chip("tiny"), 0)
+
+
+def problem_of(queries: int, batch: int = 12, keys: int = 64) -> template.Problem:
+    return template.Problem((batch,), queries, keys, 64, 64, "fp16", row_bytes=4 * keys + 512, passes=3)
+
+
+def test_queries_that_no_step_divides_are_cut_evenly() -> None:
+    chip = load_chip("tw2")
+    assert {100, 68, 36} <= {tile.rows for tile in template.candidates(problem_of(197), chip)}
+    assert {tile.rows for tile in template.candidates(problem_of(512), chip)} <= set(template.ROWS)
+
+
+def test_clusters_that_share_a_head_bring_its_keys_each() -> None:
+    """Four clusters of eight cores: heads of three cores lie in two of them here and there."""
+    chip = load_chip("tw1")
+
+    def ddr_bytes(row_trips: int, batch_trips: int) -> float:
+        tile = template.Tile(32, 64, 64, 64, (batch_trips,), row_trips, holds=False)
+        return template.work_of(tile, problem_of(384, batch=8), chip).ddr_bytes
+
+    own = 2 * 8 * 384 * 64 * 2
+    held = 2 * 64 * 64 * 2
+    assert ddr_bytes(row_trips=3, batch_trips=1) == own + 8 * held
+    assert ddr_bytes(row_trips=4, batch_trips=1) == own + (8 + 2) * held

@@ -90,9 +90,10 @@ def check(
     dtype: str,
     bias: str = "",
     relu: bool = False,
+    side: bool = False,
     cut: Any = template.schedule,
 ) -> list[str]:
-    """Returns the instructions that the kernel is made of, in order."""
+    """With a ``side``, the result is added to another tensor. Returns the instructions of the kernel, in order."""
     rank, group = len(case["x"]) - 2, case.get("group", 1)
     attributes = {
         "strides": case.get("strides", (1,) * rank),
@@ -106,16 +107,23 @@ def check(
         arrays["bias"] = random(rng, bias, case["w"][0])
 
     def define(*tensors: Any) -> Any:
-        result = convolution(*tensors, kernel=case["w"][2:], channels=case["w"][1], outputs=case["w"][0], **attributes)
+        operands, sizes = tensors[: 3 if bias else 2], {"channels": case["w"][1], "outputs": case["w"][0]}
+        result = convolution(*operands, kernel=case["w"][2:], **sizes, **attributes)
+        if side:
+            before, other = result, tensors[-1]
+            result = te.compute(result.shape, lambda *i: before[i] + other[i], "add")
         if not relu:
             return result
         return te.compute(result.shape, lambda *i: tirx.max(result[i], tirx.const(0, str(result.dtype))), "relu")
 
-    result = run(cut, chip, arrays, define)
-    output = result.output
     wanted = convolved(*exact([x, w]), **attributes, group=group)
     if bias:
         wanted = wanted + exact([arrays["bias"]])[0].reshape(-1, *(1,) * rank)
+    if side:
+        arrays["side"] = random(rng, dtype, *wanted.shape)
+        wanted = wanted + exact([arrays["side"]])[0]
+    result = run(cut, chip, arrays, define)
+    output = result.output
     if relu:
         wanted = np.maximum(wanted, 0)
     assert output.shape == wanted.shape
@@ -153,6 +161,26 @@ def test_sums_begin_with_the_bias_where_there_is_a_table_for_it(number: int, rel
     # What waits for the bias does not hold up the loads of operands: their rings are opened before.
     opened = [at for at, name in enumerate(found) if name == "set_flag.mte1.mte2"]
     assert not opened or opened[0] < found.index("ldbt")
+
+
+def test_the_bias_comes_a_part_at_a_time_where_images_go_around_the_channels() -> None:
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        found = [
+            t for t in space.tiles() if t.trips[0] > 1 and t.outputs == 32 < 32 * t.trips[5] and t.held != {"weights"}
+        ]
+        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+
+    found = check("tw2", {"x": (40, 8, 3, 3), "w": (128, 8, 1, 1)}, "float16", bias="float32", cut=cut)
+    assert "ldbt" in found
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("number", [1, 5, 7])
+def test_what_adds_another_tensor_also_cuts_off_below_zero(chip: str, number: int) -> None:
+    found = check(chip, CASES[number], "float16", bias="float32", relu=True, side=True)
+    assert "vaddrelu" in found
+    assert not {"vadd", "vrelu"} & {*found}
 
 
 def test_integers_too() -> None:

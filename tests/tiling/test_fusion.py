@@ -84,6 +84,39 @@ def test_a_matrix_times_itself_transposed_reads_it_twice() -> None:
     np.testing.assert_allclose(on_cpu(func, x, x), x @ x.T)
 
 
+def stages_of(func: Any) -> list[str]:
+    names: list[str] = []
+    structural_walk(func.body, (s_tir.SBlock, lambda block: names.append(block.name_hint)))
+    return [name for name in names if name != "root"]
+
+
+BIASED = [helper.make_node("MatMul", ["a", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["x"])]
+GATED = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+SHAPES: dict[str, tuple[int, ...]] = {"a": (3, 4), "w": (4, 5), "b": (5,)}
+
+
+def test_a_chain_behind_a_product_is_one_value() -> None:
+    func = fused([*BIASED, *GATED], SHAPES)
+    assert len(stages_of(func)) == 3  # the product, what takes it out, and the rest
+    a, w, b = (np.linspace(-1, 1, np.prod(shape), dtype=np.float32).reshape(shape) for shape in SHAPES.values())
+    x = a @ w + b
+    np.testing.assert_allclose(on_cpu(func, a, w, b), x / (1 + np.exp(-x)), rtol=1e-5)
+
+
+def test_what_several_stages_read_is_a_stage() -> None:
+    nodes = [*BIASED, helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["s", "s"], ["t"])]
+    nodes += [helper.make_node("Relu", ["t"], ["r"]), helper.make_node("Mul", ["t", "r"], ["y"])]
+    assert len(stages_of(fused(nodes, SHAPES))) == 4  # `s` is read by one stage, `t` by two, `r` by one
+
+
+def test_what_reads_a_product_stands_alone() -> None:
+    assert len(stages_of(fused([*BIASED, helper.make_node("Relu", ["x"], ["y"])], SHAPES))) == 3
+
+
+def test_without_a_product_templates_decide() -> None:
+    assert len(stages_of(fused(GATED, {"x": (3, 4)}))) == 2
+
+
 def test_names_of_blocks_are_unique() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a0"])]
     nodes += [helper.make_node("Relu", [f"a{k}"], [f"a{k + 1}" if k < 2 else "y"]) for k in range(3)]

@@ -42,6 +42,17 @@ def test_results_are_divided_and_powers_kept_in_fp16() -> None:
     assert after["cast_1"].endswith('= T.Cast("float16", matmul[v_i0, v_i1] / T.Cast("float32", row_sum[v_i0, 0]))')
 
 
+def test_a_batch_of_one_is_no_other_form() -> None:
+    """A product reads its operands at 0 along such an axis."""
+    shapes = {"q": (1, 3, 8, 4), "k": (1, 3, 4, 6), "v": (1, 3, 6, 5)}
+    q, k, v = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())
+    prepared = prepare(te.create_prim_func([q, k, v, matmul(softmax(matmul(q, k)), v)]))
+    after = stages(prepared.finish(prepared.func))
+    assert "softmax" not in after
+    assert "powers[0, v_i1, v_i2, v_k]" in after["matmul_1"]
+    assert after["cast_1"].endswith('/ T.Cast("float32", row_sum[0, v_i1, v_i2, 0]))')
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_other_types_keep_sums_in_fp32(dtype: str) -> None:
     prepared = prepare(attention(dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -10,9 +11,10 @@ import pytest
 from tvm import te, tirx
 
 from compiler.operators.matmul import gemm, matmul, uncast_product
-from compiler.target import load_chip
+from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
-from compiler.tiling.matmul_problem import Problem
+from compiler.tiling.grids import Grid
+from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of
 from compiler.tiling.template import NoFeasibleTile
@@ -190,3 +192,70 @@ def test_ragged_rows_are_kept_out_of_most_loads() -> None:
     problem = Problem((), (), 1000, 1024, 777, "fp16", 0, result_bytes=2)
     best = candidates(problem, load_chip("tw2"))[0]
     assert best.step * best.steps < 777
+
+
+# ---- operands of which a part is held --------------------------------------------------------------------------------
+
+TW1 = load_chip("tw1")
+SMALL = replace(TW1, memory=replace(TW1.memory, l1_bytes=96 << 10, l0c_bytes=32 << 10, llb_bytes=1 << 20))
+
+
+def in_part(func: Any, chip: Chip, attempt: int) -> Any:
+    """By the best tile that holds a part of an operand, or a later one."""
+    space = template.space(func, chip)
+    return space.apply([tile for tile in space.tiles() if tile.is_held_in_part][attempt])
+
+
+@pytest.mark.parametrize("clusters", [2, 4])
+@pytest.mark.parametrize("attempt", [0, 7])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("shape", [(512, 1024, 512), (500, 777, 500), (1000, 1030, 300)])
+def test_a_part_of_an_operand_is_held(clusters: int, attempt: int, dtype: str, shape: tuple[int, int, int]) -> None:
+    (m, k, n), rng = shape, np.random.default_rng(9)
+    arrays = {"a": random(rng, dtype, m, k), "b": random(rng, dtype, k, n)}
+    result = run(in_part, replace(SMALL, clusters=clusters), arrays, uncast_product, attempt)
+    np.testing.assert_allclose(result.output, np.matmul(*exact(list(arrays.values()))), rtol=2e-5, atol=2e-4)
+    assert "_kept" in result.func.script()
+
+
+@pytest.mark.parametrize("transposed", [(True, False), (False, True)])
+def test_a_part_of_a_transposed_operand_is_held(transposed: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(10)
+    dtype = "int8" if transposed[0] else "float16"
+    a = random(rng, dtype, *((777, 500) if transposed[0] else (500, 777)))
+    b = random(rng, dtype, *((500, 777) if transposed[1] else (777, 500)))
+
+    def define(a: Any, b: Any) -> Any:
+        return uncast_product(a, b, transpose_a=transposed[0], transpose_b=transposed[1])
+
+    result = run(in_part, SMALL, {"a": a, "b": b}, define)
+    wide_a, wide_b = exact([a, b])
+    expected = (wide_a.T if transposed[0] else wide_a) @ (wide_b.T if transposed[1] else wide_b)
+    np.testing.assert_allclose(result.output, expected, rtol=2e-5, atol=2e-4)
+
+
+def test_large_products_hold_what_they_can() -> None:
+    """The columns of b that a cluster works on fit in its LLB and L1 together, but in none of them alone."""
+    problem = Problem((), (), 6144, 6144, 6144, "fp16", 2, result_bytes=2)
+    best = candidates(problem, TW1)[0]
+    assert best.is_held_in_part
+    whole = [tile for tile in candidates(problem, TW1) if not tile.is_held_in_part]
+    assert work_of(best, problem, TW1).ddr_bytes < 0.7 * work_of(whole[0], problem, TW1).ddr_bytes
+
+
+def test_what_is_held_comes_at_once_where_chunks_would_cut_lines() -> None:
+    """Half a line of each row of a: the cube would wait for all of a."""
+    problem = Problem((), (), 1024, 768, 768, "fp16", 2, result_bytes=2, near=frozenset({"a"}))
+    grid = Grid((), (1, 1), (8, 1))
+    short = Tile(128, 256, 32, 1, (), 1, 3, "a", grid, columns=128)
+    works = [work_of(replace(short, steps=steps), problem, TW1) for steps in (1, 2)]
+    assert works[0].first_cycles > works[1].first_cycles + 128 * 768 * 2 / 110
+
+
+def test_rows_that_end_within_a_block_slow_a_core_and_not_ddr() -> None:
+    grid = Grid((), (1, 1), (1, 8))
+    tile = Tile(128, 128, 64, 3, (), 8, 1, "b", grid, columns=128)
+    even, ragged = (work_of(tile, Problem((), (), 1024, n, 768, "fp16", 2, result_bytes=2), TW1) for n in (1024, 1000))
+    loaded_lines = (128 + 128 * 2 - 16) / (128 * 2)  # rows of 2000 bytes begin anywhere
+    assert ragged.mte2_cycles > even.mte2_cycles
+    assert ragged.ddr_bytes <= even.ddr_bytes * loaded_lines

@@ -90,6 +90,15 @@ def test_a_chip_that_was_changed_has_no_model() -> None:
     assert predicted_cycles(WORKS, changed).tolist() == [analytical_cycles(work, changed) for work in WORKS]
 
 
+def test_a_cluster_has_the_model_of_its_chip() -> None:
+    chip = load_chip("tw1")
+    rows, whole, cluster = features(WORKS, chip), forest_of(chip), forest_of(chip.one_cluster())
+    assert whole is not None and cluster is not None
+    assert cluster.predict(rows).tolist() == whole.predict(rows).tolist()
+    slower = replace(chip, bandwidth=replace(chip.bandwidth, ddr_bytes_per_kilocycle=1000))
+    assert forest_of(slower.one_cluster()) is None
+
+
 def test_no_tile_is_faster_than_its_busiest_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     tenth = {**TABLES, "base": float(np.log(0.1))}
     monkeypatch.setattr(ranking, "forest_of", lambda chip: Forest.from_tables(tenth))

@@ -53,3 +53,30 @@ def test_attention_of_heads_between_rows(chip: str, sizes: tuple[int, int, int, 
     q, k, v = (inputs[name].transpose(0, 2, 1, 3).astype(np.float64) for name in "qkv")
     powers = np.exp(q @ k.transpose(0, 1, 3, 2))
     np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True) @ v, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+@pytest.mark.parametrize("sizes", [(1, 3, 37, 16), (2, 2, 16, 32)])
+def test_attention_of_one_product(chip: str, sizes: tuple[int, int, int, int]) -> None:
+    """Queries, which are scaled, keys and values beside one another, and results with heads between their rows."""
+    batch, heads, rows, width = sizes
+    nodes = [
+        node("Transpose", "x", "j", perm=[2, 0, 3, 1, 4]),
+        *(node("Gather", f"j part{at}", name, axis=0) for at, name in enumerate("qkv")),
+        node("Mul", "q scale", "qs"),
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "qs kt", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p v", "o"),
+        node("Transpose", "o", "y", perm=[0, 2, 1, 3]),
+    ]
+    parts = {f"part{at}": np.array(at) for at in range(3)}
+    source = model(nodes, {"x": (batch, rows, 3, heads, width)}, ["y"], parts, scale=np.array(0.3, np.float32))
+    if chip != "tiny":  # which holds no scores
+        assert len(driver.compile_model(source, load_chip(chip), driver.Options(precision="fp16")).steps) == 1
+    x = RNG.standard_normal((batch, rows, 3, heads, width)).astype(np.float32)
+    found = api.compile(source, chip, precision="fp16").run({"x": x}, hazards=True)["y"]
+    q, k, v = x.transpose(2, 0, 3, 1, 4).astype(np.float64)
+    powers = np.exp(q @ k.transpose(0, 1, 3, 2) * 0.3)
+    expected = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)

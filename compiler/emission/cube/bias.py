@@ -22,18 +22,21 @@ WAYS = {("ddr", "l1"): "ld", ("l1", "bt"): "ldbt"}
 
 @recogniser
 def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``l1[n] = far[first + n]`` and ``bt[n] = l1[first + n]``."""
+    """``l1[at + n] = far[first + n]``, where loads of a part at a time fill L1, and ``bt[n] = l1[at + n]``."""
     if mark_of(nest) != BIAS or nest.value.op != "load":
         return
     target, source, loop = nest.target, nest.value.value, nest.loops[0] if nest.loops else None
     name = WAYS.get((source.memory, target.memory))
-    if name is None or not _is_row(target, nest) or not _is_row(source, nest) or not is_zero(target.base):
+    if name is None or not _is_row(target, nest) or not _is_row(source, nest):
         yield Rejection("ldbt", "the bias is no row")
         return
-    offset = source.surroundings.simplify(source.base * DTYPES[source.dtype].itemsize)
-    in_blocks = source.surroundings.analyzer.can_prove(tirx.floormod(number(offset), BLOCK_BYTES) == 0)
-    if source.memory == "l1" and not in_blocks:
+    in_l1 = source if source.memory == "l1" else target
+    offset = in_l1.surroundings.simplify(in_l1.base * DTYPES[in_l1.dtype].itemsize)
+    if not in_l1.surroundings.analyzer.can_prove(tirx.floormod(number(offset), BLOCK_BYTES) == 0):
         yield Rejection(name, "the bias does not begin with a block of L1")
+        return
+    if target.memory == "bt" and not is_zero(target.base):
+        yield Rejection(name, "the bias does not begin with BT")
         return
     mods = ("ddr", "l1", target.dtype, "1d") if name == "ld" else (target.dtype,)
     price = instruction_cycles(name, mods, (0, 1, 0, 1, bound(loop)) if name == "ld" else (0, 0, bound(loop)), chip)
@@ -42,12 +45,12 @@ def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
 
     def build() -> Any:
-        to = address_at(target.buffer, 0)
+        known = constant(offset)
+        place = address_at(in_l1.buffer, offset if known is None else known)
         if name == "ld":
-            slots = [to, 1, address(source.buffer, start_of(source)), 1, extent(loop)]
+            slots = [place, 1, address(source.buffer, start_of(source)), 1, extent(loop)]
         else:
-            known = constant(offset)
-            slots = [to, address_at(source.buffer, offset if known is None else known), extent(loop)]
+            slots = [address_at(target.buffer, 0), place, extent(loop)]
         return guarded(nest.loops, instruction(name, mods, slots))
 
     yield Candidate(".".join((name, *mods)), price, 1, build, kind="copy")

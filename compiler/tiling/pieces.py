@@ -1,0 +1,13 @@
+"""What a load is worth in pieces: rows of DDR that are cut cost it the lines that both parts touch."""
+
+from __future__ import annotations
+
+from compiler.target import Chip
+
+LINES = 4  # of DDR that a row of a piece has at least, where rows do not begin with a line
+
+
+def rows_may_be_cut(piece_bytes: int, row_bytes: int, chip: Chip) -> bool:
+    """Whether rows may come in pieces of so many bytes each."""
+    line = chip.transfer.ddr_line_bytes
+    return piece_bytes >= (line if row_bytes % line == 0 else LINES * line)

@@ -1,0 +1,94 @@
+"""Products that somebody writes in TE without marking them: which of them the matrix unit does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te
+
+import compiler
+from compiler.isa.dtypes import Queue
+from compiler.operators import TensorType, find_called, operator
+from compiler.report.comparison import Tolerance, compare
+from compiler.report.declared_reference import computed
+from compiler.runtime.model import ProgramSegment
+
+pytestmark = pytest.mark.usefixtures("forget_operators")
+HALVES = Tolerance(2e-2, 1e-2)
+
+
+def wide(value: Any) -> Any:
+    return value.astype("float32")
+
+
+def plain(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return te.compute((a.shape[0], b.shape[1]), lambda i, j: te.sum(wide(a[i, k]) * wide(b[k, j]), axis=k), "sums")
+
+
+def of_a_vector(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[0]), "k")
+    return te.compute((b.shape[1],), lambda j: te.sum(wide(a[k]) * wide(b[k, j]), axis=k), "sums")
+
+
+def band(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[2]), "k")
+    shape = (*a.shape[:2], b.shape[1])
+    return te.compute(shape, lambda n, i, j: te.sum(wide(a[n, i, k]) * wide(b[n * 16 + k, j]), axis=k), "sums")
+
+
+def row_by_row(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return te.compute((a.shape[0],), lambda i: te.sum(wide(a[i, k]) * wide(b[i, k]), axis=k), "sums")
+
+
+def in_halves(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return te.compute((a.shape[0], b.shape[1]), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "sums")
+
+
+def where_data_says(a: te.Tensor, b: te.Tensor, rows: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    shape = (a.shape[0], b.shape[1])
+    return te.compute(shape, lambda i, j: te.sum(wide(a[i, k]) * wide(b[rows[k], j]), axis=k), "sums")
+
+
+def a_convolution(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, b.shape[0]), "k")
+    shape = (a.shape[0], int(a.shape[1]) - int(b.shape[0]) + 1)
+    return te.compute(shape, lambda i, j: te.sum(wide(a[i, j + k]) * wide(b[k]), axis=k), "sums")
+
+
+@pytest.mark.parametrize(
+    "function, schedule, shapes, on_the_cube",
+    [
+        (plain, "matmul", ((37, 53), (53, 29)), True),
+        (of_a_vector, "matmul", ((53,), (53, 29)), True),
+        (band, "matmul", ((3, 5, 32), (64, 29)), True),
+        (row_by_row, "matmul", ((37, 53), (37, 53)), False),
+        (in_halves, "matmul", ((5, 37), (37, 29)), False),
+        (where_data_says, "matmul", ((5, 37), (37, 29)), False),
+        (a_convolution, "convolution", ((3, 37), (5,)), False),
+    ],
+)
+def test_a_product(
+    function: Callable[..., Any], schedule: str, shapes: tuple[tuple[int, ...], ...], on_the_cube: bool
+) -> None:
+    operator("test::Product", schedule=schedule)(function)
+    declared = find_called("test::Product")
+    names = [one.name for one in declared.signature.inputs]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
+    if "rows" in names:
+        arrays.append(rng.permutation(37).astype(np.int32))
+    types = {name: TensorType(array.shape, array.dtype.name) for name, array in zip(names, arrays, strict=True)}
+    artifact = compiler.compile_operator(function, types, "tiny", host_kernels=False)
+    (result,) = artifact.run(dict(zip(names, arrays, strict=True)), hazards=True).values()
+    (expected,) = computed(declared, arrays, {})
+    assert not compare("out0", expected, result, HALVES).fault
+    (segment,) = artifact.model.segments
+    assert isinstance(segment, ProgramSegment)
+    assert any(instr.row.queue is Queue.M for instr in segment.program.instrs) == on_the_cube
