@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
     from compiler.pipeline import Observer
     from compiler.report.compilation import Report
+    from compiler.schedule.manual import Manual
 
 
 class Artifact:
     """A compiled model in memory, and the report of how it came to be."""
 
-    def __init__(self, model: CompiledModel, report: Report) -> None:
+    def __init__(self, model: CompiledModel, report: Report, schedule: Callable[[], str] = str) -> None:
         self.model = model
+        self._schedule = schedule
         self._report = report
         self._loaded: LoadedModel | None = None
 
@@ -50,6 +53,11 @@ class Artifact:
         return self._loaded.run(inputs, hazards=hazards, profile=True)
 
     @property
+    def schedule(self) -> str:
+        """How its graph runs, as a file that `compile` takes; empty for an artifact of somebody else."""
+        return self._schedule()
+
+    @property
     def report(self) -> Report:
         if self._loaded is None or not self._loaded.runs:
             return self._report
@@ -67,18 +75,24 @@ def compile(
     cache: bool = True,
     jobs: int | None = None,
     observer: Observer | None = None,
+    ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    schedule: str | os.PathLike[str] | Manual | None = None,
 ) -> Artifact:
     """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
 
     ``precision`` ("fp32", "fp16", "bf16") is what the model's float32 becomes; ``shapes`` by input and ``dims`` by
     name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
     chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
-    (by default one per core of the host); ``observer`` sees every pass. Raises what `compiler.errors` lists.
+    (by default one per core of the host); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
+    or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. Raises what
+    `compiler.errors` lists.
     """
     from compiler.driver import Options, compile_model
     from compiler.report.compilation import report_of
+    from compiler.schedule.manual import written
 
-    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs)
+    sources = (ops,) if isinstance(ops, str | os.PathLike) else tuple(ops)
+    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule)
     compilation = compile_model(_source(model), _chip(chip), options, observer)
     compiled = _named(compilation.model, model)
     report = report_of(replace(compilation, model=compiled))
@@ -87,7 +101,33 @@ def compile(
             Problem("TW2403", f"{k.operator} ({', '.join(k.nodes)}) would run on the host: {k.reason}")
             for k in report.host_kernels
         ])  # fmt: skip
-    return Artifact(compiled, report)
+    return Artifact(compiled, report, partial(written, compilation.module, compilation.imported.nodes))
+
+
+def compile_operator(
+    operator: str | Callable[..., Any],
+    inputs: Mapping[str, Any],
+    chip: str | os.PathLike[str] | Chip = "tw1",
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    outputs: int | None = None,
+    host_kernels: bool = True,
+    cache: bool = True,
+    jobs: int | None = None,
+    observer: Observer | None = None,
+    ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+) -> Artifact:
+    """Compile one operator, by its full name or the decorated function, as `compile` does a model that calls it.
+
+    ``inputs`` are types by parameter ("float32[37, 53]"), or arrays that are known when compiling; the outputs are
+    called ``out0`` and so on.
+    """
+    from compiler.operators import load_operators
+    from compiler.single_operator import model_of, operator_called
+
+    load_operators(ops)
+    model = model_of(operator_called(operator), inputs, attributes or {}, outputs)
+    return compile(model, chip, host_kernels=host_kernels, cache=cache, jobs=jobs, observer=observer)
 
 
 def load(

@@ -11,11 +11,10 @@ from compiler import graph
 from compiler.codegen.residence import GraphBuffer
 from compiler.frontend import Imported
 from compiler.isa.dtypes import DTYPES
-from compiler.parts import Parts, cut_offset, is_join
+from compiler.parts import MOVES, Parts, cut_offset, is_join
 from compiler.tir.scopes import ISA_DTYPE
 
 VIEW, BETWEEN = "view", "intermediate"
-_MOVES = ("movement", "gather")  # groups that may only say where something lies
 
 
 class Buffers:
@@ -51,21 +50,25 @@ class Buffers:
                 if variable not in self.names:
                     self._declare(variable, f"t{count}", BETWEEN, like_type=kind)
                     count += 1
-        self.parts = Parts({each.name: each.size_bytes for each in self.declared.values() if each.role == BETWEEN})
-        self._in_place = self._placed(module, imported) if parts else frozenset[Any]()
+        roles = {each.name: each.role for each in self.declared.values()}
+        self.parts = Parts(
+            {name: self.declared[name].size_bytes for name, role in roles.items() if role == BETWEEN},
+            frozenset(name for name, role in roles.items() if role != BETWEEN),
+            frozenset(name for name, role in roles.items() if role == "output"),
+        )
+        self._in_place = self._placed(module) if parts else frozenset[Any]()
 
     def is_in_place(self, module: Any, call: graph.Call) -> bool:
         """Whether a call's result is there without a kernel: it is seen, or made, where it lies."""
         source = self.viewed(module, call)
         return call.var in self._in_place or (source is not None and self.names[source] == self.names[call.var])
 
-    def _placed(self, module: Any, imported: Imported) -> frozenset[Any]:
+    def _placed(self, module: Any) -> frozenset[Any]:
         """The results that need no kernel, once their buffers lie in one another."""
-        constants = {param: imported.constants[str(param.name)] for param in self.body.params[len(imported.inputs) :]}
         found = set[Any]()
         for call in self.body.calls:
             callee = module[call.callee]
-            if graph.attribute(callee, "tw.group") not in _MOVES or len(call.types) != 1:
+            if graph.attribute(callee, "tw.group") not in MOVES or len(call.types) != 1:
                 continue
             inner = graph.read(callee)
             if len(inner.calls) != 1:
@@ -74,7 +77,7 @@ class Buffers:
             arguments = [given[argument] for argument in inner.calls[0].arguments]
             function, name = module[inner.calls[0].callee], self.names[call.var]
             names = [self.names[argument] for argument in arguments]
-            offset = cut_offset(function, arguments, constants)
+            offset = cut_offset(function, arguments)
             if offset is not None:
                 itemsize = DTYPES[self.declared[name].dtype].itemsize
                 done = self.parts.cut(name, names[0], offset * itemsize)
@@ -141,6 +144,10 @@ class Buffers:
             if outer != name:
                 found[name] = replace(self.declared[name], whole=outer, offset=offset)
         return list(found.values())
+
+    def role(self, name: str) -> str:
+        """Of what a buffer lies in, which may be itself."""
+        return self.declared[self.parts.place(name)[0]].role
 
     def temporary(self, kind: Any) -> str:
         name = f"u{len(self.declared)}"

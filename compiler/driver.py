@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +14,24 @@ from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
 from compiler.buffers import Buffers
-from compiler.codegen.kernel import CONSTANTS, OUTPUTS
-from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, link
-from compiler.codegen.residence import GraphBuffer, PlacedKernel
+from compiler.clusters import chip_of, clusters_of, of_all, undivided
+from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
+from compiler.codegen.residence import FarResult, Foreseen, GraphBuffer, PlacedKernel, foresee, llb_pays
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
 from compiler.kernels import Kernel, NoRoadLeft, Road
+from compiler.operators import load_operators
+from compiler.pipeline import SCHEDULE_GRAPH
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
+from compiler.schedule.manual import Manual, load_schedule
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
+from compiler.tir.near import placed_near
 from compiler.tir.scopes import ISA_DTYPE
 
 
@@ -38,6 +45,8 @@ class Options:
     host_kernels: bool = True
     cache: bool = True  # these two change nothing but the time it takes
     jobs: int | None = None
+    ops: Sequence[str | os.PathLike[str]] = ()  # files of operators: Python, and run
+    schedule: str | os.PathLike[str] | Manual | None = None  # how the graph runs, where somebody says that
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,12 @@ class Compilation:
     module: Any  # the Relax module after the graph passes
     seconds: Mapping[str, float]
     roads: tuple[Road, ...]
+    far_results: tuple[FarResult, ...]  # what goes through DDR between kernels
+
+    @property
+    def clusters(self) -> int:
+        """How many clusters run all of it, each on its part of the batch; one where they work together."""
+        return clusters_of(self.module)
 
 
 def compile_model(
@@ -72,19 +87,33 @@ def compile_model(
     options, observer = options or Options(), observer or pipeline.Observer()
     kernels = plan(source, chip, options, observer)
     steps, roads = kernels.compile_all()
+    if any(step.host for step in steps) and kernels.clusters > 1:
+        # The host takes whole tensors.
+        kernels = _planned(undivided(kernels.imported), chip, options, observer)
+        steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.buffers.parts.within:
         kernels = kernels.apart_from_each_other()
         steps, roads = kernels.compile_all()
-    model = _linked(steps, kernels.buffers, kernels.imported, chip, options, observer)
-    return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads))
+    model, far = _linked(steps, kernels, chip, options, observer)
+    return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads), far)
 
 
 def plan(
     source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
+    load_operators(options.ops)
     imported = import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
-    module = pipeline.run(pipeline.graph_passes(), imported.module, chip, observer)
+    return _planned(imported, chip, options, observer)
+
+
+def _planned(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> ModelKernels:
+    passes = pipeline.graph_passes()
+    manual = options.schedule
+    if manual is not None:
+        manual = manual if isinstance(manual, Manual) else load_schedule(Path(manual))
+        passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
+    module = pipeline.run(passes, imported.module, chip, observer)
     return ModelKernels(imported, module, chip, options, observer)
 
 
@@ -114,16 +143,34 @@ class ModelKernels:
         *,
         parts: bool = True,
     ) -> None:
-        self.imported, self.module, self.chip = imported, module, chip
+        self.clusters = clusters_of(module)
+        self.imported, self.module, self.whole_chip = imported, module, chip
+        self.chip = chip_of(module, chip)  # what kernels are compiled for
         self.options, self.observer = options, observer
         self.buffers = Buffers(module, imported, parts=parts)
         self.roads: list[Road] = []
         self._compiled: dict[tuple[str, Any], Result] = {}
         self._halves: dict[tuple[str, Any], Halves | None] = {}
+        self._near_pays = LLB_PLACEMENT not in observer.without and llb_pays(self.chip)
+        foreseen = self._foreseen()
+        self._near = set(foreseen.near)
+        self._room_bytes = min(foreseen.room_bytes, default=self.chip.memory_bytes("llb"))
+        self._rooms = dict[str, int]()  # by what is called: pieces of a layer are alike
+        for call, room in zip(self._calls, foreseen.room_bytes, strict=True):
+            self._rooms[call.callee] = min(room, self._rooms.get(call.callee, room))
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the model's inputs and outputs, by their buffers."""
+        made = zip(self.buffers.outputs, self.imported.outputs, strict=True)
+        given = ((f"in{index}", port) for index, port in enumerate(self.imported.inputs))
+        return {name: port.shape for name, port in (*made, *given)}
 
     def apart_from_each_other(self) -> ModelKernels:
-        """The same with a buffer for every tensor, which kernels on the host need."""
-        other = ModelKernels(self.imported, self.module, self.chip, self.options, self.observer, parts=False)
+        """The same with a buffer for every tensor, which kernels on the host need: then pieces would be copied."""
+        passes = [one for one in pipeline.graph_passes() if one.name != SCHEDULE_GRAPH]
+        module = pipeline.run(passes, self.imported.module, self.whole_chip, self.observer)
+        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer, parts=False)
         other._compiled = self._compiled
         return other
 
@@ -137,8 +184,18 @@ class ModelKernels:
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
-        calls = [call for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
-        return [part for call in calls for part in self._split(self._use(call))]
+        return [part for call in self._calls for part in self._split(self._use(call))]
+
+    @cached_property
+    def _calls(self) -> list[graph.Call]:
+        """The calls that need a kernel."""
+        return [call for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
+
+    def _foreseen(self) -> Foreseen:
+        steps = [self.buffers.arguments(call) for call in self._calls]
+        if not self._near_pays:
+            return Foreseen(frozenset(), (self.chip.memory_bytes("llb"),) * len(steps))
+        return foresee(steps, self.buffers.placed(name for step in steps for name in step), self.chip)
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
@@ -167,7 +224,7 @@ class ModelKernels:
         if schedule is None:  # a view that has to be copied
             return self._single(callee, "movement", arguments, call.name)
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
-        job = self._job(fuse(self.module, callee), str(schedule), arguments, members)
+        job = self._job(fuse(self.module, callee), str(schedule), arguments, members, self._rooms[call.callee])
         return Use(job, arguments, members, callee if len(members) > 1 else None)
 
     def _split(self, use: Use) -> list[Use]:
@@ -180,6 +237,8 @@ class ModelKernels:
         if halves is None:
             return [use]
         between = self.buffers.temporary(halves.between)
+        if self._near_pays and self.buffers.declared[between].size_bytes <= self._room_bytes:
+            self._near.add(between)
         read = [use.arguments[index] for index in halves.of_parts]
         others = [use.arguments[index] for index in halves.of_total]
         written = written_parameters(halves.total)
@@ -194,12 +253,13 @@ class ModelKernels:
     def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
         return Use(self._job(callee, schedule, arguments, (member,)), arguments, (member,))
 
-    def _job(self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str]) -> Job:
-        declared = self.buffers.declared
-        roles = [declared[name].role for name in arguments]
+    def _job(
+        self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str], room_bytes: int | None = None
+    ) -> Job:
+        roles = [self.buffers.role(name) for name in arguments]
         func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
-        # Also where there are none: a half of a kernel has the attributes of the whole.
-        func = func.with_attr(OUTPUTS, [index for index, role in enumerate(roles) if role == "output"])
+        near = [index for index, name in enumerate(arguments) if name in self._near]
+        func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
         return Job(func, schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:
@@ -267,21 +327,19 @@ def structural_key(func: Any) -> StructuralKey:
 
 
 def _linked(
-    steps: Sequence[Step],
-    buffers: Buffers,
-    imported: Imported,
-    chip: Chip,
-    options: Options,
-    observer: pipeline.Observer,
-) -> CompiledModel:
-    segments: list[Segment] = []
+    steps: Sequence[Step], kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer
+) -> tuple[CompiledModel, tuple[FarResult, ...]]:
+    buffers, imported = kernels.buffers, kernels.imported
+    segments, far = list[Segment](), list[FarResult]()
     for run, host in _runs(steps):
         if host is not None:
             segments.append(host)
             continue
         rest = [other for other in steps if other not in run]
-        segments.append(_program(run, rest, buffers, chip, observer))
-    return CompiledModel(
+        linked = _program(run, rest, kernels, observer)
+        segments.append(ProgramSegment(linked.program, linked.listing))
+        far += linked.far_results
+    model = CompiledModel(
         name="model",
         chip=chip,
         segments=tuple(segments),
@@ -292,6 +350,7 @@ def _linked(
         options={"precision": options.precision or "", "host_kernels": options.host_kernels},
         kernels=tuple((step.name, step.nodes) for step in steps),
     )
+    return model, tuple(far)
 
 
 def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
@@ -307,12 +366,11 @@ def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
     return runs
 
 
-def _program(
-    run: list[Step], rest: list[Step], buffers: Buffers, chip: Chip, observer: pipeline.Observer
-) -> ProgramSegment:
+def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer: pipeline.Observer) -> Linked:
+    buffers = planned.buffers
     used = dict.fromkeys(name for step in run for name in step.arguments)
     elsewhere = {name for step in rest for name in step.arguments}
-    written = {name for step in run for name in _written_by(step)}
+    written = {buffers.parts.place(name)[0] for step in run for name in _written_by(step)}
     first_touch = dict[str, bool]()
     for step in run:
         for name in step.arguments:
@@ -325,21 +383,21 @@ def _program(
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, role)
         elif buffer.role == "output" and name not in written:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
-        declared.append(buffer)
+        declared.append(buffer if planned.clusters == 1 else of_all(buffer, planned.shapes, planned.clusters))
     kernels = [
         PlacedKernel(f"k{index}.{step.name}", step.kernel.code, step.arguments)
         for index, step in enumerate(run)
         if step.kernel is not None
     ]
-    linked = link(
+    return link(
         kernels,
-        chip,
+        planned.chip,
         declared,
         name="model",
         overlap=OVERLAP not in observer.without,
         llb=LLB_PLACEMENT not in observer.without,
+        clusters=planned.clusters,
     )
-    return ProgramSegment(linked.program, linked.listing)
 
 
 def _written_by(step: Step) -> set[str]:

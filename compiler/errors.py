@@ -65,7 +65,9 @@ class TilewrightError(Exception):
 
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, problems: Problem | list[Problem]) -> None:
+    def __init__(self, problems: Problem | list[Problem], *, is_answered: bool = False) -> None:
+        """``is_answered``: standard output holds the verb's answer already, with these problems in it."""
+        self.is_answered = is_answered
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)
         super().__init__("\n".join(problem.render() for problem in self.problems))
 

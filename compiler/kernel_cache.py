@@ -22,6 +22,7 @@ from compiler.codegen.storage import from_tables, to_tables
 from compiler.errors import TilewrightError
 from compiler.kernels import Kernel, Road
 from compiler.target import Chip
+from compiler.tir.near import NEAR, ROOM, placement
 
 FORMAT = 1
 PACKAGES = ("compiler", "passes")
@@ -148,11 +149,15 @@ def default_folder() -> Path:
 
 
 def key_of(func: Any, schedule: str, chip: Chip) -> Key:
-    """The key of a kernel; names that say nothing of the code are left out."""
+    """The key of a kernel; names that say nothing of the code are left out.
+
+    Which of its tensors lie in LLB, and what is left of that, follows from the chip and is told apart like it.
+    """
+    machine = chip.content_hash + placement(func)
     for name in list(func.attrs.keys() if func.attrs else ()):
-        if name == "global_symbol" or name.startswith("tw."):
+        if name in ("global_symbol", NEAR, ROOM) or name.startswith("tw."):
             func = func.without_attr(name)
-    return Key(_digest(func.script(show_meta=True)), schedule, chip.content_hash, compiler_digest())
+    return Key(_digest(func.script(show_meta=True)), schedule, machine, compiler_digest())
 
 
 @cache

@@ -52,11 +52,15 @@ def compile_jobs(
         if kernel is not None:
             found[index] = kernel
     missing = [index for index in range(len(jobs)) if index not in found]
+    done = len(jobs) - len(missing)
+    observer.report(done, len(jobs))
     count = 1 if watched else min(processes or os.cpu_count() or 1, len(missing) // LEAST_PER_PROCESS)
     if count > 1:
         missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):
         found[index] = result
+        done += 1
+        observer.report(done, len(jobs), jobs[index].name)
         _remember(cache, keys[index], result)
     return [found[index] for index in range(len(jobs))]
 

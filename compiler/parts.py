@@ -4,29 +4,36 @@
     s = x[2:4]          ->    who reads s reads these bytes of x
 
 1. A part lies in one piece in the whole: it is cut along the first axis that has more than one element.
-2. Both live between kernels: what the caller or the model holds has a place of its own.
+2. What moves lives between kernels. What the caller or the model holds has a place of its own: what is cut from it
+   lies there, and what is joined to a result of the model is made there.
 3. What several parts of a whole lie in moves into it altogether, or stays: a tensor is in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import numpy as np
 from tvm import ir, tirx
 
 from compiler import graph
 from compiler.tir.structure import structural_walk
 
+MOVES = ("movement", "gather")  # classes of operators that may only say where something lies
+
 
 @dataclass
 class Parts:
-    """By buffer: the one that it lies in, and at which of its bytes. ``sizes`` are those of what may be a part."""
+    """By buffer: the one that it lies in, and at which of its bytes.
+
+    ``sizes`` are those of what may be a part; ``apart`` has a place of its own, and ``results`` of these are written.
+    """
 
     sizes: Mapping[str, int]
+    apart: Set[str] = frozenset()
+    results: Set[str] = frozenset()
     within: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def place(self, name: str) -> tuple[str, int]:
@@ -39,7 +46,7 @@ class Parts:
 
     def cut(self, part: str, whole: str, offset_bytes: int) -> bool:
         """Let a part lie where it is cut from, if it may."""
-        if part not in self.sizes or self.place(whole)[0] not in self.sizes:
+        if part not in self.sizes or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
             return False
         self.within[part] = whole, offset_bytes
         return True
@@ -53,7 +60,7 @@ class Parts:
                 return False
             held.setdefault(outer, []).append((offset, offset + self.sizes[part]))
             start += self.sizes[part]
-        if whole not in self.sizes or whole in self.within or whole in moves:
+        if whole not in (self.sizes.keys() | self.results) or whole in self.within or whole in moves:
             return False
         if not all(outer in self.sizes and _covers(spans, self.sizes[outer]) for outer, spans in held.items()):
             return False
@@ -67,12 +74,9 @@ def _covers(spans: Sequence[tuple[int, int]], size: int) -> bool:
     return ends[-1] == size and [low for low, _ in sorted(spans)] == ends[:-1]
 
 
-def cut_offset(func: Any, arguments: Sequence[Any], constants: Mapping[Any, np.ndarray]) -> int | None:
+def cut_offset(func: Any, arguments: Sequence[Any]) -> int | None:
     """The first element of its first argument that a call's result consists of; None where that is no part (1)."""
-    operator = graph.attribute(func, "tw.operator")
-    if operator == "Gather" and len(arguments) == 2 and (index := constants.get(arguments[1])) is not None:
-        return _picked(func, index)
-    return _moved(func) if graph.attribute(func, "tw.schedule") == "movement" and len(arguments) == 1 else None
+    return _moved(func) if graph.attribute(func, "tw.schedule") in MOVES and len(arguments) == 1 else None
 
 
 def is_join(func: Any) -> bool:
@@ -82,15 +86,6 @@ def is_join(func: Any) -> bool:
     *parts, whole = ([int(n) for n in param.shape] for param in func.params)
     differing = next((axis for axis, extent in enumerate(whole) if extent != parts[0][axis]), 0)
     return prod(whole[:differing]) == 1
-
-
-def _picked(func: Any, index: np.ndarray) -> int | None:
-    """Of a gather with one index that is known."""
-    data, indices, result = ([int(n) for n in param.shape] for param in func.params)
-    axis = next((at for at in range(len(data)) if [*data[:at], *indices, *data[at + 1 :]] == result), None)
-    if index.size != 1 or axis is None or prod(data[:axis]) != 1 or not -data[axis] <= int(index.item()) < data[axis]:
-        return None
-    return int(index.item()) % data[axis] * prod(data[axis + 1 :])
 
 
 def _moved(func: Any) -> int | None:

@@ -11,14 +11,20 @@ from typing import Any
 from compiler.errors import Problem, TilewrightError, UsageError
 from compiler.target import Chip
 
+SCHEDULE_GRAPH = "schedule-graph"  # the pass that is left out where tensors cannot be parts of others
+
 
 @cache
 def graph_passes() -> tuple[Any, ...]:
     """Relax -> Relax. Imported when something is compiled, not when the command starts."""
+    from passes.graph.divide_batch import DivideBatch
     from passes.graph.group_operators import GroupOperators
+    from passes.graph.schedule_graph import ScheduleGraph
 
     return (
         GroupOperators(),  # what shares a kernel: all later decisions are per kernel
+        DivideBatch(),  # before the graph is cut further: one cluster's part is what has to fit
+        ScheduleGraph(),  # last: how often each kernel runs, and on what
     )
 
 
@@ -32,8 +38,10 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.hoist_invariants import HoistInvariants
+    from passes.tir.hold_pieces import HoldPieces
     from passes.tir.if_promotion import IfPromotion
     from passes.tir.insert_sync import InsertSync
+    from passes.tir.keep_near import KeepNear
     from passes.tir.loop_collapse import LoopCollapse
     from passes.tir.loop_fission import LoopFission
     from passes.tir.loop_partition import LoopPartition
@@ -57,6 +65,7 @@ def kernel_passes() -> tuple[Any, ...]:
         ShrinkBuffers(),  # while the core axes still are variables with a range of their own
         MergeCoreAxes(),  # one core number, as the machine has it
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
+        HoldPieces(),  # behind them: marked nests have bounds; the buffers that it makes need sizes
         SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
         SpreadLoads(),  # behind them: marked nests have bounds and sizes
         PreProcess(),  # before loops move: temporaries belong to the nest that they are split from
@@ -74,6 +83,7 @@ def kernel_passes() -> tuple[Any, ...]:
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
         WorkInPlace(),  # before rings: a buffer that is not there needs no slots
         HoistInvariants(),  # before rings: what leaves a loop needs no second slot in it
+        KeepNear(),  # before ShareLoads: what a core keeps for itself, DDR need not bring to others
         ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
         CutTrips(),  # while a loop's body is one turn; behind what puts instructions into it
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
@@ -101,6 +111,13 @@ class Observer:
     without: frozenset[str] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
     kernel: str = "graph"  # what the passes work on now
+    progress: Callable[[int, int, str], None] | None = (
+        None  # called with kernels done, of how many, and the last's name
+    )
+
+    def report(self, done: int, total: int, name: str = "") -> None:
+        if self.progress is not None:
+            self.progress(done, total, name)
 
 
 class Stopped(Exception):
@@ -117,7 +134,13 @@ def run(passes: Sequence[Any], subject: Any, chip: Chip, observer: Observer) -> 
         if one.name in observer.without:
             continue
         start = time.perf_counter()
-        after = one.run(subject, chip)
+        try:
+            after = one.run(subject, chip)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            error.add_note(f"in pass {one.name}, kernel {observer.kernel}")
+            raise
         elapsed = time.perf_counter() - start
         observer.seconds[one.name] = observer.seconds.get(one.name, 0.0) + elapsed
         for watch in observer.watchers:

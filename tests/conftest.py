@@ -11,3 +11,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def forget_operators() -> Iterator[None]:
+    """What a test declares or loads is gone after it."""
+    from compiler.operators import loading, registry
+
+    registry.load_builtins()
+    before = registry.declared()
+    yield
+    registry.restore(before)
+    loading.forget_files()

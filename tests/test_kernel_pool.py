@@ -137,3 +137,10 @@ def test_few_kernels_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernel_pool, "ProcessPoolExecutor", None)
     assert len(compile_jobs(jobs(2 * LEAST_PER_PROCESS - 1), TINY, Observer(), None, 8)) == 2 * LEAST_PER_PROCESS - 1
     assert compile_jobs([], TINY, Observer(), None) == []
+
+
+def test_somebody_is_told_how_far_it_is() -> None:
+    told: list[tuple[int, int, str]] = []
+    observer = Observer(progress=lambda *given: told.append(given))
+    compile_jobs(jobs(2), TINY, observer, None, 1)
+    assert told == [(0, 2, ""), (1, 2, "kernel0"), (2, 2, "kernel1")]

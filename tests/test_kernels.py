@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,14 @@ def test_the_best_by_the_analytical_cost_is_one_of_those_compared() -> None:
     plain = compile_kernel(product(), "matmul", chip, Observer(without=frozenset({RANKING})), "product")
     kernel = compile_kernel(product(), "matmul", chip, Observer(), "product")
     assert plain.tile in [choice.tile for choice in kernel.choices]
+
+
+def test_more_tiles_are_compared_on_a_chip_of_which_nothing_was_learned() -> None:
+    chip = load_chip("tw1")
+    known, unknown = (
+        compile_kernel(product(), "matmul", each, Observer(), "product") for each in (chip, replace(chip, clock_mhz=7))
+    )
+    assert 1 + kernels.RIVALS[-1][1] <= len(known.choices) < len(unknown.choices) <= 1 + kernels.UNLEARNED_RIVALS
 
 
 def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:

@@ -66,14 +66,14 @@ def test_cuts_are_in_one_piece(seed: int) -> None:
     whole = np.arange(np.prod(shape)).reshape(shape)
     picked = whole[tuple(slice(a, b) for a, b in zip(starts, ends, strict=True))].ravel()
     follows = bool((np.diff(picked) == 1).all())
-    assert cut_offset(function, [None], {}) == (int(picked[0]) if follows else None)
+    assert cut_offset(function, [None]) == (int(picked[0]) if follows else None)
 
 
 def test_what_is_moved_otherwise_is_no_cut() -> None:
     (turned,) = kernels("Transpose", (1, 3, 4), perm=(0, 2, 1))
     (same,) = kernels("Transpose", (3, 1, 4), perm=(1, 0, 2))
     (strided,) = kernels("Slice", (8,), np.array([0]), np.array([8]), np.array([0]), np.array([2]))
-    assert [cut_offset(each, [None], {}) for each in (turned, same, strided)] == [None, 0, None]
+    assert [cut_offset(each, [None]) for each in (turned, same, strided)] == [None, 0, None]
 
 
 def test_joins_are_along_the_first_axis_of_several_elements() -> None:

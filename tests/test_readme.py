@@ -16,6 +16,7 @@ from compiler.errors import EXIT_CODES
 from compiler.isa.assembler import assemble
 from compiler.isa.declarations import DIRECTIVES
 from compiler.isa.lexer import without_comment
+from compiler.reproducer.bundle import write_bundle
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
 
@@ -27,7 +28,16 @@ EXAMPLE = f"{EXAMPLES}/add.twasm"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    """(language, text) of each; (name, text) of those that are files: ``python my_ops.py``"""
+    return re.findall(r"^```(?:\w+ (?=\S))?([\w.]*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def write_files(page: str, folder: Path) -> None:
+    """What the commands and programs shown read."""
+    shutil.copytree(ROOT / EXAMPLES, folder / EXAMPLES)
+    for name, text in blocks(page):
+        if "." in name:
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 def section(title: str, page: str = README) -> str:
@@ -42,7 +52,7 @@ def test_exit_codes_are_the_ones_the_command_uses() -> None:
 
 
 def test_every_verb_has_a_section_with_an_example() -> None:
-    examples = re.findall(r"^### `(\w+)`: .+\n```\ntilewright (\w+)", section("The command"), re.MULTILINE)
+    examples = re.findall(r"^### `([\w-]+)`: .+\n```\ntilewright ([\w-]+)", section("The command"), re.MULTILINE)
     assert examples == [(verb, verb) for verb in VERBS]
 
 
@@ -60,23 +70,31 @@ def test_links_lead_somewhere() -> None:
         "docs/machine.md",
         "docs/compiler.md",
         "docs/profile.md",
+        "docs/architecture.md",
+        "docs/adding-a-pass.md",
+        "docs/adding-a-chip.md",
+        "docs/adding-an-instruction.md",
+        "docs/decisions.md",
         "SECURITY.md",
         "CHANGELOG.md",
         "ci/README.md",
+        "examples/README.md",
     ):
         text = (ROOT / page).read_text(encoding="utf-8")
         links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text)) - to_be_generated
         assert all((ROOT / page).parent.joinpath(link).exists() for link in links), (page, links)
 
 
+@pytest.mark.usefixtures("forget_operators")
 @pytest.mark.parametrize("page", [README, MACHINE], ids=["README", "machine"])
 def test_every_command_shown_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
+    write_files(page, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     main(["asm", EXAMPLE, "--chip", "tw2", "-o", "add.twm"])  # which the README takes from the other page
+    write_bundle(ValueError("example"), ["isa", "halt"], "full")[0].rename("internal-error.zip")
     for words in commands_in(page):
         assert main(words[1:]) == 0, (words, capsys.readouterr().err)
     assert "hazards: none" in capsys.readouterr().out
@@ -93,13 +111,13 @@ def test_every_verb_is_shown() -> None:
 
 @pytest.mark.parametrize("page", [README, MACHINE], ids=["README", "machine"])
 def test_the_python_shown_runs(page: str, tmp_path: Path) -> None:
-    (program,) = [text for language, text in blocks(page) if language == "python"]
-    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
+    write_files(page, tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    for program in [text for language, text in blocks(page) if language == "python"]:
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_example_is_the_zoos() -> None:

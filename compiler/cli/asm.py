@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from compiler.cli.answer import print_json
 from compiler.errors import Problem, UsageError
 
 
@@ -32,9 +33,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(Problem("TW0002", f"{args.file} does not say for which chip it is", hint=hint))
     chip = chip or load_chip(program.chip or "")
     verify(program, chip)
+    content = {"file": _shown(args.file), "chip": chip.name, "instructions": len(program.instrs)}
     summary = f"{len(program.instrs)} instructions for {chip.name}"
     if args.check:
-        print(f"{_shown(args.file)}: no errors, {summary}")
+        if args.json:
+            print_json("asm", content | {"artifact": None, "bytes": None})
+        else:
+            print(f"{_shown(args.file)}: no errors, {summary}")
         return 0
 
     from compiler.artifact import write_program
@@ -45,7 +50,11 @@ def run(args: argparse.Namespace) -> int:
             Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
         )
     write_program(output, program, chip, source_text=Path(args.file).read_bytes())
-    print(f"{_shown(output)}: {summary}, {output.stat().st_size} bytes")
+    size = output.stat().st_size
+    if args.json:
+        print_json("asm", content | {"artifact": _shown(output), "bytes": size})
+    else:
+        print(f"{_shown(output)}: {summary}, {size} bytes")
     return 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from compiler.cli.model_options import add_model_options, driver_options
+from compiler.cli.answer import print_json
+from compiler.cli.model_options import MODEL_OPTIONS, add_model_options, driver_options
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import columns, printable, size_text, some
 
@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = ("status", "clear", "why")
     parser.add_argument("action", choices=actions, help="why: which kernels of MODEL it has, and why not the others")
     parser.add_argument("model", metavar="MODEL", nargs="?", help="with `why`: the model, an .onnx file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_model_options(parser)
 
 
@@ -29,14 +28,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.action == "why") != (args.model is not None):
         text = "`why` needs a MODEL" if args.action == "why" else f"`{args.action}` takes no MODEL"
         raise UsageError(Problem("TW0002", text))
-    if args.action != "why" and (args.chip or args.precision or args.shapes or args.dims or args.require_npu):
+    if args.action != "why" and any(getattr(args, name) for name in MODEL_OPTIONS):
         raise UsageError(Problem("TW0002", f"`{args.action}` is about all kernels: how to compile has no meaning"))
     from compiler.kernel_cache import KernelCache, default_folder
 
     cache = KernelCache(default_folder())
     content = {"status": _status, "clear": _clear, "why": _why}[args.action](args, cache)
     if args.json:
-        print(json.dumps({"schema_version": 1, "folder": str(cache.folder), **content}, indent=2))
+        print_json("cache", {"folder": str(cache.folder), **content})
     else:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, cache, content))
     return 0
@@ -62,7 +61,7 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
     for use in kernels.uses():
         same = kernels.key(use)
         if same not in found:
-            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, chip))
+            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip))
             found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
         found[same]["uses"] += 1
     return {"chip": chip.name, "kernels": list(found.values())}

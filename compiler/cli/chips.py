@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compiler.cli.answer import print_json
 from compiler.target import Chip, chip_names, load_chip
 from compiler.target.check import SECTIONS
 from compiler.target.schema import KEYS, PATH_KEYS, PATHS, RULES, Key
@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("chip", nargs="?", metavar="CHIP", help="show this chip: a name, or the path of a .toml file")
     what.add_argument("--check", metavar="PATH", help="check a chip file and show nothing else")
     what.add_argument("--schema", action="store_true", help="print every key of a chip file and every rule")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
         content, text = _chip_content(load_chip(args.chip)), _chip_text
     else:
         content, text = {"chips": [_chip_content(load_chip(name)) for name in chip_names()]}, _list_text
-    lines = [json.dumps(content, indent=2)] if args.json else text(content)
+    if args.json:
+        print_json("chips", content)
+        return 0
+    lines = text(content)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 

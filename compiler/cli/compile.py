@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
 from compiler.cli.model_options import add_model_options, compile_options
 from compiler.cli.pass_options import add_pass_options, pass_options, print_stopped, print_times
-from compiler.errors import Problem, UsageError
+from compiler.cli.progress import compile_shown
+from compiler.cli.simulator import announce_simulator
+from compiler.errors import LimitError, Problem, UnsupportedError, UsageError
 from compiler.report.tables import printable
 
 if TYPE_CHECKING:
     from compiler.api import Artifact
+    from compiler.report.profile import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="PATH", help="the artifact (default: MODEL with the suffix .twm)")
     add_model_options(parser)
     add_pass_options(parser)
+    parser.add_argument("--no-timing", action="store_true", help="do not simulate how long a run takes")
+    parser.add_argument(
+        "--dump-schedule", metavar="FILE", help="write how the graph runs, to be changed and given back"
+    )
     parser.add_argument("--kernels", action="store_true", help="list every kernel with its tile")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,28 +43,57 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
         )
-    from compiler.api import compile
+    from compiler.report.text import timing
 
     started = time.perf_counter()
-    artifact = compile(args.model, **options)
+    artifact = compile_shown(args, args.model, options)
     artifact.save(output)
     seconds = time.perf_counter() - started
+    if args.dump_schedule is not None:
+        Path(args.dump_schedule).write_text(artifact.schedule, encoding="utf-8")
     print_times(args, options["observer"])
+    found = None if args.no_timing else _profiled(args, artifact, options)
     if args.json:
         content = {"artifact": str(output), "bytes": output.stat().st_size, **artifact.report.to_dict()}
-        print(json.dumps(content | {"total_seconds": seconds}, indent=2))
+        print_json("compile", content | {"total_seconds": seconds, "timing": timing(found) if found else None})
         return 0
-    for line in _lines(args, artifact, output, seconds):
+    for line in _lines(args, artifact, output, seconds, found):
         sys.stdout.write(f"{printable(line)}\n")
     return 0
 
 
-def _lines(args: argparse.Namespace, artifact: Artifact, output: Path, seconds: float) -> Iterator[str]:
+def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, Any]) -> Profile | None:
+    """How long a run takes, where that does not depend on data."""
+    from compiler.api import load
+    from compiler.frontend import load_model
+    from compiler.report.model_bounds import ModelWork
+    from compiler.report.profile import depends_on_data, profile
+
+    if depends_on_data(artifact.model) or not artifact.report.kernels:
+        return None
+    announce_simulator()
+    try:
+        proto: Any = load_model(args.model).proto
+        work = ModelWork(proto, options["precision"], options["shapes"], options["dims"])
+    except UnsupportedError:  # of operators of one's own nobody knows what they need at least
+        work = None
+    try:
+        return profile(load(artifact), work=work)
+    except LimitError as error:
+        print(f"note: the run was not timed: {error.problems[0].message}", file=sys.stderr)
+        return None
+
+
+def _lines(
+    args: argparse.Namespace, artifact: Artifact, output: Path, seconds: float, found: Profile | None
+) -> Iterator[str]:
     from compiler.report.text import kernel_lines, summary
 
-    yield from summary(artifact.report, seconds)
+    yield from summary(artifact.report, seconds, found)
     if args.kernels:
         yield ""
         yield from kernel_lines(artifact.report)
     yield f"wrote {output}, {output.stat().st_size:,} bytes"
+    if found is not None:
+        yield f"next: tilewright profile {output} --onnx {args.model} --html report.html"
     yield f"next: tilewright run {output} --random-inputs 1"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from compiler.cli.answer import print_json
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def run(args: argparse.Namespace) -> int:
         text = "".join(f"{line}\n" for line in _with_sources(text, stored, segment))
     if args.output is not None:
         write_atomically(args.output, lambda file: _write_all(file, text), "the text")
-    else:
+    if args.json:
+        written = {"output": args.output, "text": text if args.output is None else None}
+        print_json("disasm", {"file": args.file, "lines": text.count("\n"), **written})
+    elif args.output is None:
         sys.stdout.write(text)
     return 0
 

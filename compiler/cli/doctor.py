@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import platform
 import shutil
 import sys
@@ -12,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
+from compiler.cli.answer import print_json
 from compiler.errors import TilewrightError, UnsupportedError
 from compiler.report.tables import columns, printable, size_text
 
@@ -36,14 +36,16 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    """It takes no options of its own."""
 
 
 def run(args: argparse.Namespace) -> int:
-    checks = [check for section in (_system, _packages, _tvm, _simulator, _chips) for check in _guarded(section)]
+    checks = [
+        check for section in (_system, _packages, _tvm, _patches, _simulator, _chips) for check in _guarded(section)
+    ]
     is_well = not any(check.fault and check.is_needed for check in checks)
     if args.json:
-        print(json.dumps({"well": is_well, "checks": [asdict(check) for check in checks]}, indent=2))
+        print_json("doctor", {"well": is_well, "checks": [asdict(check) for check in checks]})
     else:
         rows = [("what", "found", "verdict"), *((c.what, c.found, c.verdict) for c in checks)]
         sys.stdout.writelines(f"{printable(line)}\n" for line in columns(rows, numbers=False))
@@ -93,6 +95,15 @@ def _tvm() -> Iterator[Check]:
     function = to_json(te.create_prim_func([x, te.compute((4,), lambda i: x[i] + tirx.const(1, "float32"), "y")]))
     HostFunction(HostSegment("trial", "", function, ("x", "y"), ("y",))).set_up()
     yield Check("tvm build", f"{tvm.__version__}, LLVM {tvm.support.libinfo().get('LLVM_VERSION', 'unknown')}")
+
+
+def _patches() -> Iterator[Check]:
+    from patches import PATCHES, load
+
+    for name in PATCHES:
+        patch = load(name)
+        misfit = patch.misfit()
+        yield Check(f"patch {name}", "-" if misfit else "fits, and is put in place where TVM is used", misfit)
 
 
 def _simulator() -> Iterator[Check]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
+from compiler.cli.simulator import announce_simulator
 from compiler.cli.words import assignments, natural, positive
 from compiler.errors import CapacityError, HazardError, Problem, UsageError
 from compiler.report.tables import described
@@ -45,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--seed", type=natural, default=0, help="above 0: delay queues at random, to shake out races")
     how.add_argument("--max-steps", type=positive, metavar="N", help="most instructions to execute")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,12 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if args.interpret:
         return _interpret(args, program, chip, inputs)
 
-    from compiler.isa.jit import compiled_before
     from compiler.sim.expand import MAX_STEPS
     from compiler.sim.simulator import simulate
 
-    if not compiled_before():
-        print("note: compiling the simulator, once for this version; this takes some 20 seconds", file=sys.stderr)
+    announce_simulator()
     simulated = simulate(
         program, chip, inputs, hazards=args.hazards, seed=args.seed, max_steps=args.max_steps or MAX_STEPS
     )
@@ -71,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         _write_outputs(args, simulated.outputs)
     _print_run(args, simulated, inputs is not None)
     if simulated.hazards:
-        raise HazardError(simulated.hazards)
+        raise HazardError(simulated.hazards, is_answered=True)
     return 0
 
 
@@ -230,7 +228,7 @@ def _interpret(args: argparse.Namespace, program: Program, chip: Chip, inputs: A
     steps = limit - done.steps_left
     if args.json:
         content = {"engine": "interpreter", "steps": steps, "outputs": described(done.outputs)}
-        print(json.dumps(content, indent=2))
+        print_json("exec", content)
     else:
         print(f"{steps:,} instructions on {len(done.cores)} cores of {chip.name}, in program order")
         _print_outputs(args, done.outputs)
@@ -248,7 +246,7 @@ def _print_run(args: argparse.Namespace, simulated: Run, computed: bool) -> None
             "hazards": [p.render() for p in simulated.hazards] if args.hazards else None,
             "outputs": described(simulated.outputs) if computed else None,
         }
-        print(json.dumps(content, indent=2))
+        print_json("exec", content)
         return
     print(table(stats))
     if args.hazards and not simulated.hazards:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
 from compiler.errors import IncompatibleError
 from compiler.report.tables import columns, printable, shape_text, some
 
@@ -26,7 +27,6 @@ MAX_VALUE_CHARS = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the artifact; exits with 7 if it is for another build")
     parser.add_argument("--diff", metavar="OTHER", help="show in what another artifact differs")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
         lines = _lines(content)
     if args.json:
         content.pop("listing", None)
-        lines = [json.dumps(content, indent=2)]
-    sys.stdout.writelines(f"{printable(line)}\n" if not args.json else f"{line}\n" for line in lines)
+        print_json("inspect", content)
+    else:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     return INCOMPATIBLE if content.get("incompatible") else 0
 
 

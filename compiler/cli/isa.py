@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from compiler.cli.answer import only_one, print_json
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an instruction to describe, or a class to list")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print docs/isa.md")
+    parser.add_argument("--markdown", action="store_true", help="print docs/isa.md")
 
 
 def run(args: argparse.Namespace) -> int:
+    only_one(args, "markdown")
     from compiler.isa.docs import describe, markdown, row_text
     from compiler.isa.table import CLASSES, by_mnemonic, rows
 
@@ -35,10 +34,9 @@ def run(args: argparse.Namespace) -> int:
     if row is None and not members:
         raise UsageError(Problem("TW0002", f"there is no instruction `{args.name}`", hint=_hint(args.name, CLASSES)))
     if args.json:
-        content = describe(row) if row else {"instructions": [describe(item) for item in members]}
-        lines: Iterable[str] = [json.dumps(content, indent=2)]
-    else:
-        lines = row_text(row) if row else _list(members)
+        print_json("isa", describe(row) if row else {"instructions": [describe(item) for item in members]})
+        return 0
+    lines = row_text(row) if row else _list(members)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 

@@ -15,12 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from compiler import __version__
+from compiler.cli.internal_error import INTERNAL_ERROR, KEPT, report_internal, say
 from compiler.errors import InputError, Problem, TilewrightError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-INTERNAL_ERROR = 70
 INTERRUPTED = 130
 
 # name -> (module, one-line help), in the order in which `tilewright --help` lists them
@@ -29,10 +29,14 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("compiler.cli.run", "run a compiled model on the emulated chip"),
     "verify": ("compiler.cli.verify", "compare a compiled model with onnxruntime, layer by layer if asked"),
     "profile": ("compiler.cli.profile", "show where a model's cycles go, layer by layer, and what to try"),
-    "explain": ("compiler.cli.explain", "show why the kernel of a node is what it is"),
+    "explain": ("compiler.cli.explain", "show why the kernel of a node is what it is, or what an error code means"),
     "cache": ("compiler.cli.cache", "show or clear the compiled kernels that are kept on disk"),
     "ops": ("compiler.cli.ops", "list the operators that are supported"),
+    "new-op": ("compiler.cli.new_op", "write a file with an operator of your own, and its test"),
+    "compile-op": ("compiler.cli.compile_op", "compile one operator into an artifact"),
+    "op-test": ("compiler.cli.op_test", "try operators of your own on every chip and many shapes"),
     "doctor": ("compiler.cli.doctor", "check the installation"),
+    "replay": ("compiler.cli.replay", "repeat a command that ended in an internal error"),
     "asm": ("compiler.cli.asm", "assemble a program (.twasm) into an artifact (.twm)"),
     "disasm": ("compiler.cli.disasm", "print the program in an artifact as assembly text"),
     "exec": ("compiler.cli.exec", "run a program on the reference interpreter or the pipeline simulator"),
@@ -71,27 +75,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_and_report(arguments: list[str]) -> int:
     try:
-        status = _run(arguments)
+        status = run_verb(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except TilewrightError as error:
-        return _report(error)
+        if error.exit_code == INTERNAL_ERROR:
+            return _report_internal(error, arguments)
+        for problem in error.problems:
+            say(problem.render())
+        if sys.stderr.isatty():  # for people: a program knows from the code where to look
+            say(f"  more: tilewright explain {error.problems[0].code}")
+        return _answer(error, arguments)
     except OSError as error:
         _drop_unwritten_output()
-        return _report(InputError(Problem("TW0003", _describe(error))))
+        unwritten = InputError(Problem("TW0003", _describe(error)))
+        say(str(unwritten))
+        return _answer(unwritten, arguments)
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last line of defence: a bug becomes a reproducer, not a traceback
         return _report_internal(error, arguments)
     return status
 
 
-def _run(arguments: list[str]) -> int:
+def run_verb(arguments: list[str]) -> int:
+    """Find the verb of a command line and run it; raises what it raises."""
     top = _top_parser()
-    # The options that stand before the verb take no values, so the first word that is not an option is the verb.
-    verb_at = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    verb = _verb_of(arguments)
+    verb_at = arguments.index(verb) if verb else len(arguments)
     try:
         options = top.parse_args(arguments[: verb_at + 1])
         if options.verb is None:
@@ -99,15 +112,18 @@ def _run(arguments: list[str]) -> int:
         if options.verb not in VERBS:
             raise UsageError(Problem("TW0002", f"there is no verb `{options.verb}`", hint=_nearest_verb(options.verb)))
         module_name, help_line = VERBS[options.verb]
-        verb = cast(Verb, import_module(module_name))
-        parser = Parser(prog=f"tilewright {options.verb}", description=help_line)
-        verb.add_arguments(parser)
+        module = cast(Verb, import_module(module_name))
+        # No abbreviations: a script that uses one would break with the next option.
+        parser = Parser(prog=f"tilewright {options.verb}", description=help_line, allow_abbrev=False)
+        module.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON, of errors, too")
         _add_traceback_option(parser)
+        _add_reproducer_option(parser)
         args = parser.parse_args(arguments[verb_at + 1 :])
     except SystemExit as done:  # argparse has printed help or the version
         sys.stdout.flush()
         return int(done.code or 0)
-    return verb.run(args)
+    return module.run(args)
 
 
 def _top_parser() -> Parser:
@@ -130,6 +146,11 @@ def _add_traceback_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--traceback", action="store_true", help="show where in the code an internal error happened")
 
 
+def _add_reproducer_option(parser: argparse.ArgumentParser) -> None:
+    text = "what an internal error leaves behind: the command with its files (full), with made-up weights, or nothing"
+    parser.add_argument("--reproducer", choices=KEPT, default=KEPT[0], help=text)
+
+
 def _nearest_verb(word: str) -> str:
     from difflib import get_close_matches
 
@@ -137,45 +158,31 @@ def _nearest_verb(word: str) -> str:
     return f"did you mean `{near[0]}`?" if near else "`tilewright --help` lists the verbs"
 
 
-def _report(error: TilewrightError) -> int:
-    for problem in error.problems:
-        _say(problem.render())
+def _report_internal(error: Exception, arguments: Sequence[str]) -> int:
+    lines, known = report_internal(error, arguments)
+    for line in lines:
+        say(line)
+    return _answer(known, arguments)
+
+
+def _answer(error: TilewrightError, arguments: Sequence[str]) -> int:
+    """Under --json, the problems on standard output, too."""
+    if "--json" in arguments and not error.is_answered:
+        from compiler.cli.answer import print_failure
+
+        try:
+            print_failure(_verb_of(arguments), error)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            _drop_unwritten_output()
     return error.exit_code
 
 
-def _report_internal(error: BaseException, arguments: list[str]) -> int:
-    import platform
-    import shlex
-    import tempfile
-    import traceback
-    from pathlib import Path
-
-    trace = "".join(traceback.format_exception(error))
-    words = [word for word in arguments if word != "--traceback"]
-    replay = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(['tilewright', '--traceback', *words])}"
-    report = "\n".join(
-        [
-            f"tilewright {__version__}",
-            f"python     {platform.python_version()} on {platform.platform()}",
-            f"argv       {arguments!r}",
-            f"replay     {replay}",
-            "",
-            trace,
-        ]
-    )
-    summary = traceback.format_exception_only(error)[-1].strip()
-    _say(Problem("TW0070", f"internal: {summary}", hint="this is a bug in tilewright; please report it").render())
-    try:
-        descriptor, path = tempfile.mkstemp(prefix="tilewright-internal-", suffix=".txt")
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(report)
-        _say(f"  reproducer: {path}")
-    except OSError as unwritten:
-        _say(f"  reproducer: not written: {_describe(unwritten)}")
-    _say(f"  replay: {replay}")
-    if "--traceback" in arguments:
-        _say(trace)
-    return INTERNAL_ERROR
+def _verb_of(arguments: Sequence[str]) -> str:
+    """The options that stand before the verb take no values, so the first word that is not an option is the verb."""
+    return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def _describe(error: OSError) -> str:
@@ -183,14 +190,15 @@ def _describe(error: OSError) -> str:
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
-def _say(text: str) -> None:
-    # Messages quote what files hold: nothing in them may steer the terminal.
-    shown = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-    print(shown, file=sys.stderr)
-
-
 def _drop_unwritten_output() -> None:
     """Let the interpreter's own flush at exit write what is left in the buffer to nowhere, instead of failing again."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _write_to_nowhere()
+
+
+def _write_to_nowhere() -> None:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # standard output is closed, or no file

@@ -24,8 +24,21 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--shape", dest="shapes", metavar="NAME=NxN...", help="the shape of an input with open dimensions", **many
     )
     group.add_argument("--dim", dest="dims", metavar="NAME=N", help="the size of an open dimension", **many)
+    add_ops_option(group)
     group.add_argument(
         "--require-npu", action="store_true", help="fail, with 5, where an operator cannot run on the chip"
+    )
+    group.add_argument("--schedule", metavar="FILE", help="run the graph as this file says (compile --dump-schedule)")
+    group.add_argument("--no-progress", action="store_true", help="draw no progress bar, even on a terminal")
+
+
+def add_ops_option(parser: Any) -> None:
+    parser.add_argument(
+        "--ops",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="operators of your own: a .py file, a package or a module; it is run",
     )
 
 
@@ -37,6 +50,8 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "shapes": assignments(args.shapes, "--shape", "NxN", _shape),
         "dims": assignments(args.dims, "--dim", "N", extent),
         "host_kernels": not args.require_npu,
+        "ops": tuple(args.ops),
+        "schedule": args.schedule,
     }
 
 
@@ -52,13 +67,14 @@ def driver_options(args: argparse.Namespace) -> tuple[Chip, Options]:
 
 def refuse_model_options(args: argparse.Namespace, file: str) -> None:
     """An artifact is compiled already."""
-    given = [f"--{name.rstrip('s').replace('_', '-')}" for name in _OPTIONS if getattr(args, name)]
+    names = {"shapes": "--shape", "dims": "--dim", "require_npu": "--require-npu"}
+    given = [names.get(name, f"--{name}") for name in MODEL_OPTIONS if getattr(args, name)]
     if given:
         text = f"{given[0]} has no meaning for {file}, which is compiled already"
         raise UsageError(Problem("TW0002", text))
 
 
-_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu")
+MODEL_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu", "ops", "schedule")
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
 from compiler.cli.model_inputs import array_inputs
 from compiler.cli.model_options import add_model_options, compile_options, refuse_model_options
+from compiler.cli.progress import compile_shown
 from compiler.cli.words import assignments, natural
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable
@@ -24,6 +26,7 @@ TOP, SORTS = 15, ("cycles", "ratio", "lost", "order", "ddr", "conflicts", "name"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "docs/profile.md explains the figures, and the keys of --json."
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("file", metavar="FILE", help="an .onnx file, which is compiled first, or an artifact")
     data = parser.add_argument_group("data", "only where what a program does depends on its data; it is then run")
@@ -34,13 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--top", type=natural, default=TOP, metavar="N", help=f"so many layers (default {TOP}; 0: all)")
     shown.add_argument("--sort", choices=SORTS, default="cycles", help="the order of layers (default: cycles)")
     shown.add_argument("--details", action="store_true", help="every queue of every layer that is shown, and its tile")
-    shown.add_argument("--json", action="store_true", help="print JSON (docs/profile.md lists its keys)")
     written = parser.add_argument_group("what is written")
     written.add_argument("--html", metavar="FILE", help="a report with pictures, in one file")
+    written.add_argument("--timeline", metavar="FILE", help="the timeline of the report alone, as SVG")
     written.add_argument("--core", type=natural, metavar="N", help="whose timeline it shows (default: the busiest)")
     written.add_argument(
         "--trace", metavar="FILE", help="a timeline for ui.perfetto.dev; of several programs, a file each"
     )
+    written.add_argument("--overlay", metavar="FILE", help="figures by ONNX node, as JSON for viewers of graphs")
     written.add_argument("--flame", metavar="FILE", help="DDR traffic as folded stacks, for flame graph tools")
     add_model_options(parser)
 
@@ -57,12 +61,18 @@ def run(args: argparse.Namespace) -> int:
         from compiler.report.page.page import page
 
         _write(args.html, "the report", [page(found, args.core)])
+    if args.timeline:
+        from compiler.report.page.page import timeline_alone
+
+        _write(args.timeline, "the timeline", [timeline_alone(found, args.core), "\n"])
     if args.trace:
         _write_traces(found, Path(args.trace))
+    if args.overlay:
+        _write_overlay(found, args)
     if args.flame:
         _write(args.flame, "the flame graph", (f"{line}\n" for line in folded(found.traffic)))
     if args.json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print_json("profile", found.to_dict())
     else:
         sys.stdout.writelines(
             f"{printable(line)}\n" for line in profile_text.lines(found, args.top, args.sort, args.details)
@@ -84,13 +94,13 @@ def _profiled(args: argparse.Namespace) -> Profile:
 
 
 def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, dict[str, str]]:
-    from compiler.api import compile, load
+    from compiler.api import load
 
     if Path(args.file).suffix == ".onnx":
         if args.onnx:
             raise UsageError(Problem("TW0002", f"--onnx has no meaning for {args.file}, which is one"))
         options = compile_options(args)
-        artifact = compile(args.file, **options)
+        artifact = compile_shown(args, args.file, options)
         work = _work(args.file, options["precision"], options["shapes"], options["dims"])
         return load(artifact), work, {kernel.name: kernel.tile for kernel in artifact.report.kernels}
     refuse_model_options(args, args.file)
@@ -111,6 +121,22 @@ def _work(file: str, precision: str | None, shapes: Any, dims: Any, sha256: str 
         text = f"the artifact was compiled from another model than {file}"
         raise UsageError(Problem("TW0030", text, hint="bounds hold for the model that they are computed from"))
     return ModelWork(model.proto, precision, shapes, dims)
+
+
+def _write_overlay(found: Profile, args: argparse.Namespace) -> None:
+    from compiler.report.overlay import overlay
+
+    source = args.file if Path(args.file).suffix == ".onnx" else args.onnx
+    content = overlay(found, _node_names(source) if source else ())
+    _write(args.overlay, "the overlay", [json.dumps(content, indent=1), "\n"])
+
+
+def _node_names(file: str) -> list[str]:
+    from compiler.frontend import load_model
+    from compiler.frontend.naming import node_name
+
+    model: Any = load_model(file).proto
+    return [node_name(node) for node in model.graph.node]
 
 
 def _write_traces(found: Profile, path: Path) -> None:

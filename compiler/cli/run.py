@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
 from compiler.cli.model_inputs import array_inputs
 from compiler.cli.model_options import add_model_options, compile_options, refuse_model_options
+from compiler.cli.progress import compile_shown
+from compiler.cli.simulator import announce_simulator
 from compiler.cli.words import assignments, natural
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import columns, described, printable, some
@@ -34,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--hazards", action="store_true", help="look for races; with any, list them and exit with 9")
     how.add_argument("--no-host", action="store_true", help="refuse artifacts that hold code for the host")
     how.add_argument("--profile", action="store_true", help="list the cycles of every kernel")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_model_options(parser)
 
 
@@ -53,33 +54,25 @@ def run(args: argparse.Namespace) -> int:
     for name, path in written.items():
         arrays.write(path, outputs[name])
     if args.json:
-        print(json.dumps(_content(args, model, outputs), indent=2))
+        print_json("run", _content(args, model, outputs))
     else:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, model, outputs, written))
     return 0
 
 
 def _load(args: argparse.Namespace) -> LoadedModel:
-    from compiler.api import compile, load
+    from compiler.api import load
 
-    _announce_simulator()
+    announce_simulator()
     if Path(args.file).suffix == ".onnx":
         options = compile_options(args)
-        return load(compile(args.file, **options), host_kernels=not args.no_host)
+        return load(compile_shown(args, args.file, options), host_kernels=not args.no_host)
     refuse_model_options(args, args.file)
     return load(Path(args.file), host_kernels=not args.no_host)
 
 
-def _announce_simulator() -> None:
-    from compiler.isa.jit import compiled_before
-
-    if not compiled_before():
-        print("note: compiling the simulator, once for this version; this takes some 20 seconds", file=sys.stderr)
-
-
 def _content(args: argparse.Namespace, model: LoadedModel, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {
-        "schema_version": 1,
         "model": model.model.name,
         "chip": model.model.chip.name,
         "cycles": model.cycles,

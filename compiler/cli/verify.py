@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.answer import print_json
 from compiler.cli.model_inputs import array_inputs
 from compiler.cli.model_options import add_model_options, compile_options
+from compiler.cli.progress import compile_shown
 from compiler.cli.words import assignments, natural
 from compiler.errors import DifferentError
 from compiler.report.tables import columns, printable, shape_text
@@ -36,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random-inputs", metavar="SEED", type=natural, default=0, help="of all other inputs (default: 0)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_model_options(parser)
 
 
@@ -52,16 +52,18 @@ def _tolerance(word: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     options, files = compile_options(args), assignments(args.inputs, "--input")
-    from compiler.api import compile, load
+    from compiler.api import load
     from compiler.frontend import load_model
+    from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
-    from compiler.report.reference import Reference, with_every_output
+    from compiler.report.reference import reference_of, with_every_output
 
+    load_operators(options["ops"])
     model: Any = load_model(args.model).proto
     if args.layers:
         model = with_every_output(model)
-    reference = Reference(model.SerializeToString())
-    loaded = load(compile(model, **options))
+    name, reference = reference_of(model)
+    loaded = load(compile_shown(args, model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
     is_half = args.precision in ("fp16", "bf16")
     tolerance = Tolerance(args.rtol, args.atol, HALF_COSINE if is_half else None)
@@ -73,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
     first = next((one for one in found if one.fault), None)
     culprit = _node_text(nodes.get(first.name)) if first is not None else ""
     if args.json:
-        print(json.dumps(_content(args, loaded, found, first, culprit), indent=2))
+        print_json("verify", _content(args, loaded, found, first, culprit))
     else:
-        sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, loaded, found, first, culprit))
+        sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(args, loaded, found, first, culprit, name))
     return DifferentError.exit_code if first is not None else 0
 
 
@@ -104,7 +106,6 @@ def _content(
     from dataclasses import asdict
 
     return {
-        "schema_version": 1,
         "model": args.model,
         "chip": loaded.model.chip.name,
         "right": first is None,
@@ -120,6 +121,7 @@ def _lines(
     found: Sequence[Comparison],
     first: Comparison | None,
     culprit: str,
+    reference: str,
 ) -> Iterator[str]:
     rows = [("tensor", "shape", "largest error", "cosine", "wrong", "")]
     for one in found:
@@ -130,7 +132,7 @@ def _lines(
     yield ""
     where = f"{Path(args.model).name} on {loaded.model.chip.name}"
     if first is None:
-        yield f"{where}: equal to onnxruntime's on these inputs, free of hazards, {loaded.cycles:,} cycles"
+        yield f"{where}: equal to {reference} on these inputs, free of hazards, {loaded.cycles:,} cycles"
         return
     what = "the first node that diverges" if args.layers else "wrong"
     yield f"{where}: {what}: {first.name}, the output of {culprit}: {first.fault}"

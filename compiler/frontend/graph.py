@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from compiler.frontend.naming import quoted
 from compiler.frontend.tensors import check_dims
 from compiler.frontend.types import Types, numpy_dtype, onnx_type, onnx_type_of
 from compiler.operators import Declared, TensorType, find_called
+from compiler.operators.loading import described, place_in
 
 Array = np.ndarray[Any, Any]
 _COMPOSITION_DEPTH = 16
@@ -286,9 +288,16 @@ def _refusing(declared: Declared) -> Iterator[None]:
         text = f"{declared.full_name}: building it takes too much {what}"
         raise LimitError(Problem("TW2033", text)) from error
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        text = f"{declared.full_name}: cannot be built for these inputs: {reason}"
-        raise UnsupportedError(Problem("TW2034", text)) from error
+        place = place_in(error, Path(declared.function.__code__.co_filename))
+        text = f"{declared.full_name}: cannot be built for these inputs: {described(error)}"
+        raise UnsupportedError(Problem("TW2034", text, place, _what_to_write(error))) from error
+
+
+def _what_to_write(error: Exception) -> str:
+    text = str(error)
+    if "and / or / not" in text or "truth value" in text:
+        return "elements are not known when TE is written: tirx.Select(condition, a, b), tirx.all(...), tirx.any(...)"
+    return ""
 
 
 def _check_dtype(value: Value) -> None:

@@ -37,7 +37,7 @@ from compiler.frontend.static_operators import STATIC_OPERATORS
 from compiler.frontend.structure import domain_of, function_key
 from compiler.frontend.tensors import to_array
 from compiler.frontend.types import Types, onnx_type
-from compiler.operators import Declared, find
+from compiler.operators import Declared, find, refusals
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
@@ -189,7 +189,10 @@ class Importer:
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))
-        return self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
+        results = self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
+        if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
+            raise refusals.missing_outputs(len(node.output), len(results))
+        return results
 
     def _check_setup_values(self, declared: Declared, values: Sequence[Value | None]) -> None:
         for position, value in enumerate(values):
@@ -276,7 +279,8 @@ class Importer:
             names = ", ".join(map(quoted, nodes[:_SHOWN_NODES]))
             more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
             text = f"operator {quoted(operator)} is not supported (nodes {names}{more})"
-            problem = Problem("TW2030", text, self._place, "declare it with @operator or @composition")
+            hint = "declare it with @operator or @composition, and load the file: --ops FILE, or ops= in Python"
+            problem = Problem("TW2030", text, self._place, hint)
             self._problems.setdefault(UnsupportedError, []).append(problem)
         # What is wrong is told before what is missing here: the second may follow from the first.
         for kind in sorted(self._problems, key=lambda k: (k is not InputError, k is not InvalidError, k.exit_code)):

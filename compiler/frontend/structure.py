@@ -174,7 +174,8 @@ class _GraphCheck:
             self._add("TW2026", f"{described(node)} has no operator")
         if domain_of(node.domain) not in scope.opsets:
             text = f"{described(node)}: {scope.what} imports no version of operator set {quoted(node.domain)}"
-            self._add("TW2026", text)
+            hint = f"add it: onnx.helper.make_opsetid({node.domain!r}, 1); its operators may come from --ops FILE"
+            self.found.add("TW2026", text, self.place, hint if node.domain else "")
         seen: set[str] = set()
         for attribute in node.attribute:
             if attribute.name in seen:

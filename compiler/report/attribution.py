@@ -96,14 +96,13 @@ def _joined(tables: Sequence[Mapping[str, Path]]) -> dict[str, Path]:
 
 
 def kernel_of_instruction(program: Program) -> tuple[tuple[str, ...], np.ndarray]:
-    """The kernels of a program in the order of their first instructions, and which one each instruction is of."""
+    """The uses of kernels in order, and which one each instruction is of: a layer in pieces is as many of one name."""
     labels = sorted(program.labels, key=lambda label: label[1]) or [(program.name, 0)]
-    names = tuple(dict.fromkeys(plain_name(name) for name, _ in labels))
-    numbers = {name: index for index, name in enumerate(names)}
-    number = np.array([numbers[plain_name(name)] for name, _ in labels])
+    numbers = {label: index for index, label in enumerate(dict.fromkeys(name for name, _ in labels))}
+    number = np.array([numbers[name] for name, _ in labels])
     starts = np.array([at for _, at in labels])
     piece = np.maximum(np.searchsorted(starts, np.arange(len(program.instrs)), side="right") - 1, 0)
-    return names, number[piece]
+    return tuple(map(plain_name, numbers)), number[piece]
 
 
 def attribute(run: Run) -> Attribution:

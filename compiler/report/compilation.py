@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.encoding import encode
 from compiler.isa.program import Program
-from compiler.runtime.kernel_cycles import KernelCycles
+from compiler.runtime.kernel_cycles import KernelCycles, plain_name
 from compiler.runtime.model import CompiledModel, ProgramSegment
 
 if TYPE_CHECKING:
@@ -63,6 +64,26 @@ class DdrPlan:
 
 
 @dataclass(frozen=True)
+class FarResultReport:
+    """What a kernel makes for others that goes through DDR, and why it could not stay on the chip."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """Of a memory on the chip, the bytes that the kernel which needs most needs."""
+
+    memory: str
+    bytes: int
+    capacity: int
+    kernel: str
+
+
+@dataclass(frozen=True)
 class Report:
     """Nodes are those of the ONNX model; what was folded away is no node any more."""
 
@@ -77,6 +98,10 @@ class Report:
     program_bytes: int
     constant_bytes: int
     ddr: DdrPlan
+    memory: tuple[MemoryPeak, ...]
+    clusters: int  # that divide the batch; one where all cores work together
+    pieces: int  # in which the layer with most of them runs
+    far_results: tuple[FarResultReport, ...]
     notes: tuple[str, ...]
     roads: tuple[TriedRoad, ...]
     seconds: Mapping[str, float]
@@ -111,13 +136,13 @@ class Report:
 def report_of(compilation: Compilation) -> Report:
     model = compilation.model
     programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
-    steps = compilation.steps
+    steps, clusters = compilation.steps, compilation.clusters
     return Report(
         model=model.name,
         chip=model.chip.name,
         precision=str(model.options.get("precision") or "as the model says"),
         segments=len(model.segments),
-        kernels=tuple(_kernel(step, step.kernel) for step in steps if step.kernel is not None),
+        kernels=tuple(_kernel(step, step.kernel, clusters) for step in steps if step.kernel is not None),
         host_kernels=tuple(
             HostKernelReport(step.name, step.host.operator or step.host.name, step.nodes, step.host.reason)
             for step in steps
@@ -128,15 +153,37 @@ def report_of(compilation: Compilation) -> Report:
         program_bytes=sum(len(encode(program.instrs)) for program in programs),
         constant_bytes=sum(array.nbytes for array in model.constants.values()),
         ddr=_ddr(model, programs),
+        memory=tuple(_peaks(model, steps)),
+        clusters=clusters,
+        pieces=max(Counter(step.name for step in steps).values(), default=1),
+        far_results=_far_results(compilation),
         notes=tuple(compilation.imported.notes),
         roads=tuple(TriedRoad(road.what, road.why) for road in compilation.roads),
         seconds=dict(compilation.seconds),
     )
 
 
-def _kernel(step: Step, kernel: Kernel) -> KernelReport:
+def _kernel(step: Step, kernel: Kernel, clusters: int) -> KernelReport:
     code = kernel.code
-    return KernelReport(step.name, step.nodes, len(code.instrs), kernel.tile, dict(code.memory), code.cores)
+    return KernelReport(step.name, step.nodes, len(code.instrs), kernel.tile, dict(code.memory), code.cores * clusters)
+
+
+def _peaks(model: CompiledModel, steps: Iterable[Step]) -> Iterator[MemoryPeak]:
+    """Of every memory that some kernel uses, the largest first."""
+    used = [
+        (memory, size, step.name) for step in steps if step.kernel for memory, size in step.kernel.code.memory.items()
+    ]
+    capacity = {memory: model.chip.memory_bytes(memory) for memory, _, _ in used}
+    for memory in sorted(capacity, key=lambda name: (-capacity[name], name)):
+        size, kernel = max(((size, name) for one, size, name in used if one == memory), key=lambda found: found[0])
+        if size:
+            yield MemoryPeak(memory, size, capacity[memory], kernel)
+
+
+def _far_results(compilation: Compilation) -> tuple[FarResultReport, ...]:
+    nodes = {step.name: step.nodes for step in compilation.steps}
+    found = [(plain_name(each.kernel), each) for each in compilation.far_results]
+    return tuple(FarResultReport(name, nodes.get(name, ()), each.size_bytes, each.reason) for name, each in found)
 
 
 def _ddr(model: CompiledModel, programs: Iterable[Program]) -> DdrPlan:

@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.report.bounds import ITEM_BYTES
+from compiler.report.declared_types import with_declared_types
 
 _SMALL_ELEMENTS = 1024  # constants that shapes may depend on are not larger
 
@@ -111,7 +112,7 @@ class _Inferred:
 
 def _inferred(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> _Inferred:
     """Shapes, and the small integers that they are computed from: each that is found may make more shapes known."""
-    light = _without_weights(model, shapes, dims)
+    light = with_declared_types(_without_weights(model, shapes, dims))
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     contents = {tensor.name: numpy_helper.to_array(tensor) for tensor in light.graph.initializer}
     kinds: dict[str, Kind] = {}

@@ -274,7 +274,7 @@ def _layers(
     found = each.together(groups)
     layers = []
     for index, group in enumerate(groups):
-        kernels = tuple(each.names[kernel] for kernel in group)
+        kernels = tuple(dict.fromkeys(each.names[kernel] for kernel in group))
         busy, stalled = found.busy[index], found.stalled[index]
         layers.append(
             Layer(

@@ -8,7 +8,7 @@ from typing import Any
 from compiler.isa.dtypes import Queue
 from compiler.report.layers import Layer
 from compiler.report.profile import Profile
-from compiler.report.tables import columns, size_text, some
+from compiler.report.tables import columns, milliseconds, size_text, some
 from compiler.sim.pipeline import REASONS
 
 _NAME_CHARS = 40
@@ -66,10 +66,6 @@ def _summary(profile: Profile) -> Iterator[str]:
     yield from columns(rows, indent="  ", numbers=False)
     for segment in profile.host_kernels[:5]:
         yield f"  on the host, and in no figure here: {segment.operator or segment.name}: {segment.reason}"
-
-
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.2f} us"
 
 
 def _queues(profile: Profile) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""The reference of `verify`: onnxruntime, which computes the model as its graph is written."""
+"""The reference of `verify`: onnxruntime, which computes the model as its graph is written.
+
+What it does not know, operators of one's own, is in :mod:`compiler.report.declared_reference`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,17 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import Problem, UnsupportedError
+
+
+def reference_of(model: Any) -> tuple[str, Any]:
+    """What computes a model for comparison, and what that is called; `model` is an onnx.ModelProto."""
+    from compiler.report.declared_types import declared_nodes
+
+    if not declared_nodes(model):
+        return "onnxruntime's", Reference(model.SerializeToString())
+    from compiler.report.declared_reference import DeclaredReference
+
+    return "onnx.reference's, operators of --ops to their own TE on the CPU,", DeclaredReference(model)
 
 
 class Reference:
@@ -78,5 +92,7 @@ def _inferred(model: Any) -> Iterable[Any]:
     """Every value whose element type is known and is a tensor's."""
     import onnx
 
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    from compiler.report.declared_types import with_declared_types
+
+    inferred = onnx.shape_inference.infer_shapes(with_declared_types(model), data_prop=True)
     return [info for info in inferred.graph.value_info if info.type.tensor_type.elem_type]

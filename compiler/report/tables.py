@@ -42,6 +42,10 @@ def size_text(count: int) -> str:
     return f"{count} B"
 
 
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.2f} us"
+
+
 def some(names: Sequence[str], limit: int = 3) -> str:
     """The first of many names, and how many there are more."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""

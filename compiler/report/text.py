@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from compiler.report.compilation import Report
-from compiler.report.tables import columns, size_text, some
+from compiler.report.compilation import MemoryPeak, Report
+from compiler.report.tables import columns, milliseconds, size_text, some
+
+if TYPE_CHECKING:
+    from compiler.report.profile import Profile
 
 MAX_ROWS = 20
 MAX_ROADS = 6
+LEAST_BUSY = 0.5  # of the time, or nothing bounds a model but how its work is chained
 
 
-def summary(report: Report, seconds: float) -> Iterator[str]:
-    """All that was decided and what it costs; ``seconds`` is how long all of it took."""
+def summary(report: Report, seconds: float, found: Profile | None = None) -> Iterator[str]:
+    """All that was decided and what it costs; ``seconds`` is how long that took, ``found`` how long a run takes."""
     npu, host = len(report.npu_nodes), len(report.host_nodes)
     share = 100 * report.offload_share
     ddr, kernels = report.ddr, len(report.kernels)
@@ -31,6 +36,9 @@ def summary(report: Report, seconds: float) -> Iterator[str]:
             f"{size_text(ddr.total)} of {size_text(ddr.capacity)}: inputs {size_text(ddr.inputs)}, outputs "
             f"{size_text(ddr.outputs)}, constants {size_text(ddr.constants)}, rest {size_text(ddr.intermediates)}",
         ),
+        *_schedule_rows(report),
+        *((("on the chip", ", ".join(map(_peak_text, report.memory))),) if report.memory else ()),
+        *(_timing_rows(found) if found is not None else ()),
         ("compiled in", f"{seconds:.1f} s"),
     ]
     yield from columns(rows, indent="  ", numbers=False)
@@ -38,6 +46,61 @@ def summary(report: Report, seconds: float) -> Iterator[str]:
     yield from _road_lines(report)
     for note in report.notes:
         yield f"note: {note}"
+
+
+def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """How the graph runs, and what of it goes through DDR between kernels."""
+    if report.clusters > 1 or report.pieces > 1:
+        clusters = f"each of {report.clusters} clusters has a part of the batch" if report.clusters > 1 else ""
+        pieces = f"layers run in up to {report.pieces} pieces" if report.pieces > 1 else ""
+        yield "schedule", "; ".join(filter(None, (clusters, pieces)))
+    if not report.far_results:
+        yield "between kernels", "nothing goes through DDR"
+        return
+    largest = max(report.far_results, key=lambda each: each.bytes)
+    total = size_text(sum(each.bytes for each in report.far_results))
+    yield "between kernels", f"{len(report.far_results)} results go through DDR, {total} in all"
+    yield "", f"the largest, {size_text(largest.bytes)} of {some(largest.nodes)}: {largest.reason}"
+
+
+def _timing_rows(profile: Profile) -> Iterator[tuple[str, str]]:
+    found = timing(profile)
+    busy = ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(found["busy"].items())[:4])
+    speed = f"{found['cycles']:,} cycles = {milliseconds(found['seconds'])} at {profile.chip.clock_mhz:,} MHz"
+    yield "time", f"{speed}; busy: {busy}"
+    bound = profile.bound
+    ratio = f"; {profile.ratio:.2f} times the lower bound of {bound.cycles:,}" if bound and profile.ratio else ""
+    yield "bound by", f"{found['bound_by']}{ratio}"
+    if profile.host_kernels:
+        yield "", "without what runs on the host"
+    for one in profile.advice[:1]:
+        yield "try", f"{one.title}: {one.text}"
+
+
+def timing(profile: Profile) -> dict[str, Any]:
+    """How long a run takes, what bounds it and what to try, as plain tables."""
+    rate = profile.chip.bandwidth.ddr_bytes_per_kilocycle
+    total = max(1, sum(run.cycles * run.stream.cores for run in profile.runs))
+    shares = {name: cycles / total for name, cycles in profile.busy.items()}
+    shares["DDR"] = profile.ddr_bytes * 1000 / max(1, profile.cycles * rate)
+    busy = dict(sorted(shares.items(), key=lambda entry: -entry[1]))
+    top, share = next(iter(busy.items()))
+    is_latency = share < LEAST_BUSY
+    return {
+        "cycles": profile.cycles,
+        "seconds": profile.seconds,
+        "bound_cycles": profile.bound.cycles if profile.bound is not None else None,
+        "ratio": profile.ratio,
+        "busy": busy,
+        "bound_by": f"latency: nothing is busy for more than {100 * share:.0f} % of the time"
+        if is_latency
+        else f"{top}, busy for {100 * share:.0f} % of the time",
+        "advice": [{"layers": one.title, "lost_cycles": one.lost_cycles, "text": one.text} for one in profile.advice],
+    }
+
+
+def _peak_text(peak: MemoryPeak) -> str:
+    return f"{peak.memory.upper()} {size_text(peak.bytes)} of {size_text(peak.capacity)}"
 
 
 def kernel_lines(report: Report) -> Iterator[str]:

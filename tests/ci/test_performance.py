@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ci.performance import __main__ as performance
-from ci.performance import ablation, document, kernels, models
+from ci.performance import ablation, document, kernels, ladder, models
 from ci.performance.operators import OPERATORS
 from ci.performance.tables import geometric_mean, markdown
 from tests.handwritten import cases
@@ -74,3 +75,15 @@ def test_the_document_has_a_place_for_every_part():
 def test_tables():
     assert geometric_mean([1, 4]) == pytest.approx(2)
     assert markdown(("a", "b"), [("x", "1")]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+def test_the_ladder_takes_one_part_of_scheduling_more_each_time() -> None:
+    small = replace(ladder.SERVED[-1], options={**ladder.SERVED[-1].options, "layers": 1, "width": 64})
+    small = replace(small, inputs=tuple(replace(each, shape=(4, 16, 64)) for each in small.inputs))
+    found = ladder.row(small, "tw2", 1)
+    assert list(found.rungs) == list(ladder.RUNGS) and found.batch == 4
+    before, after = (found.rungs[name] for name in ("kernel by kernel", ladder.ALL))
+    assert before.far_results > after.far_results == 0
+    assert after.measured.cycles < before.measured.cycles
+    assert 0 < found.peak_share < found.rungs[ladder.ALL].measured.cube_share < 1
+    assert str(found.batch) in ladder.cells(found) and "1.00x" not in ladder.summary([found])[0].split("; ")[-1]

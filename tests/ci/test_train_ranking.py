@@ -25,12 +25,12 @@ def kernels(count: int) -> list[Sampled]:
             Work(32, cube_cycles=float(rng.integers(1000, 9000)), turns=float(rng.integers(1, 40))) for _ in range(10)
         ]
         samples = [Sample(work, work, round(analytical_cycles(work, CHIP) * (1 + work.turns / 20))) for work in works]
-        found.append(Sampled(f"kernel {number}", tuple(samples), len(samples)))
+        found.append(Sampled(f"kernel {number}", CHIP, tuple(samples), len(samples)))
     return found
 
 
 def test_what_is_learned_is_right_and_the_same_twice() -> None:
-    rows, labels, weights = examples(kernels(30), CHIP)
+    rows, labels, weights = examples(kernels(30))
     texts = []
     for _ in range(2):
         booster = trained(rows, labels, weights)
@@ -38,7 +38,7 @@ def test_what_is_learned_is_right_and_the_same_twice() -> None:
         check(found, booster, rows)
         texts.append(json.dumps(found))
     assert texts[0] == texts[1]
-    unseen, expected, _ = examples(kernels(40)[30:], CHIP)
+    unseen, expected, _ = examples(kernels(40)[30:])
     assert np.abs(Forest.from_tables(json.loads(texts[0])).predict(unseen) - expected).mean() < 0.05
 
 

@@ -33,11 +33,12 @@ def test_status_counts_and_clear_says_what_it_freed(folder: Path, model: str, ca
     assert count > 0
     capsys.readouterr()
     assert main(["cache", "status", "--json"]) == 0
-    expected = {"schema_version": 1, "folder": str(folder), "entries": count, "bytes": size}
+    expected = {"schema_version": 1, "verb": "cache", "folder": str(folder), "entries": count, "bytes": size}
     assert json.loads(capsys.readouterr().out) == expected
     assert main(["cache", "clear", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1,
+        "verb": "cache",
         "folder": str(folder),
         "removed_entries": count,
         "freed_bytes": size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,30 @@ def test_writes_an_artifact_and_says_what_became_of_the_model(tmp_path: Path, ca
     assert out.startswith("perceptron for tiny, precision as the model says\n")
     assert "nodes on the chip  4 of 4 (100.0 %)" in out
     assert "product_node" in out
+    assert re.search(r"time +[\d,]+ cycles = .* at 1,000 MHz; busy: ", out)
+    assert re.search(r"bound by +\S.*; [\d.]+ times the lower bound of [\d,]+", out)
+    assert re.search(r"try +\S", out)
+    assert re.search(r"on the chip +LLB|on the chip +L1", out)
+    assert len(out.splitlines()) <= 25
     assert f"next: tilewright run {tmp_path / 'perceptron.twm'} --random-inputs 1" in out
     model = read_artifact(tmp_path / "perceptron.twm").model
     assert (model.name, model.source, model.chip.name) == ("perceptron", "perceptron.onnx", "tiny")
     assert [port.name for port in (*model.inputs, *model.outputs)] == ["x", "y"]
+
+
+def test_the_time_is_that_of_a_run(tmp_path: Path, capsys: Capture) -> None:
+    artifact = tmp_path / "x.twm"
+    assert main(["compile", str(saved(tmp_path)), "--chip", "tiny", "-o", str(artifact), "--json"]) == 0
+    timing = json.loads(capsys.readouterr().out)["timing"]
+    assert main(["run", str(artifact), "--random-inputs", "1", "--json"]) == 0
+    assert timing["cycles"] == json.loads(capsys.readouterr().out)["cycles"]
+    assert timing["ratio"] == timing["cycles"] / timing["bound_cycles"]
+    assert max(timing["busy"].values()) <= 1
+
+
+def test_no_time_where_none_is_asked_for(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["compile", str(saved(tmp_path)), "--chip", "tiny", "--no-timing"]) == 0
+    assert "bound by" not in capsys.readouterr().out
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:

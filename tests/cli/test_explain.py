@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.cli.main import main
+from compiler.error_codes import error_codes
 from compiler.kernels import NoRoadLeft, Road, compile_kernel
 from compiler.report import explanation
 from tests.cli.onnx_models import saved
@@ -143,3 +144,31 @@ def test_an_unknown_node_is_refused_with_names_that_are_near(tmp_path: Path, cap
     assert err.startswith("error[TW0024]: the model has no node or operator ")
     assert "\x1b" not in err and len(err) < 400
     assert ("did you mean 'relu0'" in err) == (word in ("relu", "rleu0"))
+
+
+def test_an_error_code_is_explained(capsys: Capture) -> None:
+    assert main(["explain", "TW2402"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("TW2402: All roads were tried for a kernel, and none fits the chip.\n")
+    assert "--require-npu" in said
+    assert content(capsys, "explain", "TW2402")["codes"][0]["code"] == "TW2402"
+
+
+def test_all_error_codes_are_listed(capsys: Capture) -> None:
+    assert main(["explain", "--codes"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line[:6] for line in listed] == list(error_codes())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "neither a model nor an error code is given"),
+        (["model.onnx"], "a model is explained node by node: name one"),
+        (["TW9999"], "no error has the code TW9999"),
+        (["--codes", "TW0002"], "--codes lists all: TW0002 has no meaning with it"),
+    ],
+)
+def test_what_cannot_be_explained(words: list[str], said: str, capsys: Capture) -> None:
+    assert main(["explain", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZipFile
 
 import pytest
 
@@ -54,7 +55,7 @@ def modules_after(*arguments: str) -> set[str]:
 
 def test_help_lists_every_verb_and_imports_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert set(re.findall(r"^  (\w+)  ", capsys.readouterr().out, re.MULTILINE)) == set(VERBS)
+    assert set(re.findall(r"^  (\w[\w-]*)  ", capsys.readouterr().out, re.MULTILINE)) == set(VERBS)
     loaded = modules_after("--help")
     assert not loaded & HEAVY
     assert not loaded & {module for module, _ in VERBS.values()}
@@ -108,6 +109,20 @@ def test_every_kind_of_error_has_a_documented_exit_code(verb: Install, kind: typ
     assert kind.exit_code in EXIT_CODES
 
 
+def test_one_is_left_to_what_fails_before_the_command_runs() -> None:
+    """Python itself ends with 1 where it cannot start a program; a script can tell that from an answer of ours."""
+    assert 1 not in EXIT_CODES
+
+
+def test_a_person_is_told_where_to_read_more(
+    verb: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb(failing(CapacityError([Problem("TW1274", "no"), Problem("TW1278", "neither")])))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main(["trial"]) == 6
+    assert capsys.readouterr().err.endswith("neither\n  more: tilewright explain TW1274\n")
+
+
 def test_what_a_message_quotes_cannot_steer_the_terminal(verb: Install, capsys: pytest.CaptureFixture[str]) -> None:
     verb(failing(CapacityError(Problem("TW1001", "\x1b[2Jgone\r\u202e ü"))))
     assert main(["trial"]) == 6
@@ -140,11 +155,12 @@ def test_a_bug_leaves_a_reproducer(
     said = capsys.readouterr().err
     assert said.startswith(f"error[TW0070]: internal: {type(error).__name__}")
     assert "Traceback" not in said
-    (reproducer,) = tmp_path.glob("tilewright-internal-*.txt")
-    written = reproducer.read_text(encoding="utf-8")
-    assert f"reproducer: {reproducer}\n" in said
-    assert "replay: cd " in said and "&& tilewright --traceback trial --count 1\n" in said
-    assert all(part in written for part in ("Traceback", __version__, "['trial', '--count', '1']"))
+    (reproducer,) = tmp_path.glob("tilewright-internal-*.zip")
+    assert f"reproducer: {reproducer} (" in said
+    assert f"replay: tilewright replay {reproducer}\n" in said
+    with ZipFile(reproducer) as archive:
+        written = archive.read("report.txt").decode()
+    assert all(part in written for part in ("Traceback", __version__, "tilewright trial --count 1\n"))
 
 
 @pytest.mark.parametrize("arguments", [["--traceback", "trial"], ["trial", "--traceback"]])

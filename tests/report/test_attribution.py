@@ -59,6 +59,17 @@ def test_pieces_of_one_kernel_are_one() -> None:
     assert kernel[:14].tolist() == [0] * 4 + [1] * 5 + [0] * 3 + [1] * 2
 
 
+def test_a_layer_in_pieces_is_several_kernels_of_one_name() -> None:
+    """What runs between two of them is not theirs."""
+    from dataclasses import replace
+
+    run, _ = ran("digits-cnn", "tiny")
+    labels = (("k0.a", 0), ("k1.b", 4), ("k2.a", 9))
+    names, kernel = kernel_of_instruction(replace(run.program, labels=labels))
+    assert names == ("a", "b", "a")
+    assert kernel[:10].tolist() == [0] * 4 + [1] * 5 + [2]
+
+
 def test_a_program_without_labels_is_one_kernel() -> None:
     from dataclasses import replace
 
@@ -70,7 +81,7 @@ def test_a_program_without_labels_is_one_kernel() -> None:
 
 def test_groups_of_kernels_add_up_too() -> None:
     run, found = ran("digits-cnn", "tiny")
-    both = found.together([[0, 2], [1, 3, 4]])
+    both = found.together([[0, 2], [1, *range(3, len(found.names))]])
     assert both.names == (found.names[0], found.names[1])
     assert both.cycles.sum() == run.cycles
     assert np.array_equal(both.busy[0], found.busy[0] + found.busy[2])

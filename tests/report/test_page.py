@@ -6,6 +6,7 @@ import zlib
 from base64 import b64decode
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,11 +16,12 @@ import compiler
 from compiler.report.model_bounds import ModelWork
 from compiler.report.page import memory, series, timeline
 from compiler.report.page.markup import short, tail, text, ticks
-from compiler.report.page.page import page
+from compiler.report.page.page import page, timeline_alone
 from compiler.report.profile import Profile, profile
 from compiler.sim.occupancy import Lives, lives, occupancies
 from models import zoo
 
+ROOT = Path(__file__).parents[2]
 NASTY = '</script><img src="http://evil.example/x">\x1b[2J'
 
 
@@ -40,6 +42,18 @@ def test_pictures_are_well_formed_and_have_titles() -> None:
     for picture in found:
         assert picture.find("{http://www.w3.org/2000/svg}title") is not None
         assert "NaN" not in ElementTree.tostring(picture, encoding="unicode")
+
+
+def test_the_timeline_alone_is_a_picture_of_its_own() -> None:
+    (alone,) = pictures(timeline_alone(profiled()))
+    (inside,) = (one for one in pictures(page(profiled())) if one.get("id") == "timeline")
+    space = "{http://www.w3.org/2000/svg}"
+    assert [path.get("d") for path in alone.iter(f"{space}path")] == [
+        path.get("d") for path in inside.iter(f"{space}path")
+    ]
+    assert alone.find(f"{space}style") is not None
+    shown = (ROOT / "docs/timeline.svg").read_text(encoding="utf-8")
+    assert pictures(shown) and "script" not in shown
 
 
 def test_it_asks_nobody_for_anything() -> None:

@@ -9,8 +9,7 @@ from importlib.resources import files
 from compiler.report.page import bars, flame, memory, roofline, table, timeline
 from compiler.report.page.markup import element, text
 from compiler.report.profile import Profile
-from compiler.report.profile_text import milliseconds
-from compiler.report.tables import size_text
+from compiler.report.tables import milliseconds, size_text
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -36,6 +35,12 @@ def page(profile: Profile, core: int | None = None) -> str:
         f'<script type="application/json" id="data">{text_of_data}</script>',
         f"<script>{_asset('page.js')}</script></body></html>\n",
     ])  # fmt: skip
+
+
+def timeline_alone(profile: Profile, core: int | None = None) -> str:
+    """The timeline as an SVG file."""
+    chosen = timeline.busiest_core(profile) if core is None else core
+    return timeline.alone(timeline.timeline(profile, chosen), profile, _asset("style.css"))
 
 
 def _asset(name: str) -> str:

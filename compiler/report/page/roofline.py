@@ -51,7 +51,7 @@ def picture(profile: Profile) -> str:
     y = _Scale(min(*ys, highest) / 2, highest * 1.5, HEIGHT - BOTTOM, TOP)
     drawn = [*_axes(x, y), *_roofs(x, y, peaks, slope), *_points(profile, shown, x, y)]
     missing = len(profile.layers) - len(shown)
-    note = f"{missing} layers without products are not shown." if missing else ""
+    note = f"Layers without products are not shown: {missing}." if missing else ""
     return svg(WIDTH, HEIGHT, drawn, "roofline", class_="roofline") + element("p", note, class_="note")
 
 

@@ -107,6 +107,14 @@ def picture(found: Timeline, profile: Profile) -> str:
     )
 
 
+def alone(found: Timeline, profile: Profile, style: str) -> str:
+    """The picture as a file of its own, for pages that only show it."""
+    sheet = f'<style>{style} text {{ font-family: system-ui, "Segoe UI", Roboto, sans-serif; }}</style>'
+    ground = rectangle(0, 0, WIDTH, found.height, fill="var(--page)")
+    title = f"{profile.model.name} on {profile.chip.name}: core {found.core}, {found.cycles:,} cycles"
+    return svg(WIDTH, found.height, [sheet, ground, *_drawn(found, profile)], title)
+
+
 def _drawn(found: Timeline, profile: Profile) -> Iterator[str]:
     width = WIDTH - LEFT - RIGHT
     bottom = found.height - 24

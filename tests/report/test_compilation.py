@@ -1,0 +1,35 @@
+"""What a compilation says of how the graph runs, and of what goes through DDR between kernels."""
+
+from __future__ import annotations
+
+from compiler.driver import Options, compile_model
+from compiler.report.compilation import report_of
+from compiler.report.text import summary
+from compiler.target import load_chip
+from models import zoo
+
+
+def lines(name: str, chip: str, times: int = 1) -> tuple[list[str], dict[str, object]]:
+    model = zoo.build(zoo.batched(name, times)).SerializeToString()
+    report = report_of(compile_model(model, load_chip(chip), Options(precision="fp16", jobs=1)))
+    return list(summary(report, 1.0)), report.to_dict()
+
+
+def test_results_that_stay_on_the_chip_are_said_to() -> None:
+    text, tables = lines("resnet-block-16", "tw2")
+    assert any("nothing goes through DDR" in line for line in text)
+    assert tables["far_results"] == () and (tables["clusters"], tables["pieces"]) == (1, 1)
+    assert not any(line.strip().startswith("schedule") for line in text)
+
+
+def test_results_that_cannot_stay_say_why() -> None:
+    text, tables = lines("resnet-block-16", "tw1")
+    assert any("its 4 clusters have no LLB in common" in line for line in text)
+    (first, *_) = tables["far_results"]  # type: ignore[misc]
+    assert first["bytes"] > 0 and first["nodes"] and first["reason"].startswith("its 4 clusters")
+
+
+def test_a_batch_that_clusters_divide_is_said_to_be() -> None:
+    text, tables = lines("digits-cnn", "tw1", 4)
+    assert tables["clusters"] == 4
+    assert any("each of 4 clusters has a part of the batch" in line for line in text)
