@@ -4,6 +4,10 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 # How many random kernels `make random-kernels` compiles.
 KERNELS ?= 2000
+# Which models `make models` observes, smoke, gate or full, and how many at a time; what else `ci.models` takes.
+TIER ?= full
+AT_A_TIME ?= 2
+MODELS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,8 +16,8 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-models calibrate check-passes cost-accuracy demo determinism fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality sync-count train-ranking
-.PHONY: help setup test test-slow lint format types isa-docs lock clean $(JOBS)
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+.PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,8 +39,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## compile a network, run it on the emulated chip, and show what it predicts and costs
 	$(BIN)/python -m ci.demo
 
-test: $(STAMP) ## run the fast tests
+test: $(STAMP) ## run the fast tests, and the smallest models of the zoo
 	$(BIN)/python -m pytest
+	$(BIN)/python -m ci.models --tier smoke --jobs $(AT_A_TIME)
 
 test-slow: $(STAMP) ## run the tests marked slow
 	$(BIN)/python -m pytest -m slow
@@ -67,11 +72,28 @@ pass-table: $(STAMP) ## what each TIR pass is good for, over the models
 bench-compile: $(STAMP) ## how long compiling takes, beside TVM's CPU build, and for stacks of up to 2,000 layers
 	$(BIN)/python -m ci.bench_compile
 
+chromium: ## install what the tests of reports look at them with, where it is missing (Debian, as root)
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends chromium; } \
+	  || echo "no Chromium, and none could be installed: the tests that look at reports are skipped" >&2
+
+bench-graph: $(STAMP) ## served models at full batch, with one more part of graph scheduling each time (long)
+	$(BIN)/python -m ci.performance ladder
+
 bench-models: $(STAMP) ## a functional run of ResNet-50 beside TVM's untuned CPU build
 	$(BIN)/python -m ci.bench_models
 
-models: $(STAMP) ## compile and run every model of the zoo, and compare with onnxruntime
-	$(BIN)/python -m ci.models
+models: $(STAMP) ## compile and run every model of the zoo, and compare with onnxruntime and the record
+	$(BIN)/python -m ci.models --tier $(TIER) --jobs $(AT_A_TIME) $(MODELS)
+
+ray-setup: ## make .venv-ray, with what the model regression needs on a Ray cluster's machines
+	@test -x .venv-ray/bin/pip || $(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --require-hashes -r requirements-ray.lock
+
+test-ray: ray-setup ## run the model regression on a local Ray cluster, of which a worker is killed
+	.venv-ray/bin/python -m pytest -m slow tests/ci/models/test_ray_engine.py
+
+record-models: $(STAMP) ## write down what every model takes, after changes of what is compiled (long; goes on where it was)
+	$(BIN)/python -m ci.models --tier full --record --jobs $(AT_A_TIME) $(MODELS)
 
 agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-free programs
 	$(BIN)/python -m ci.agreement
@@ -93,6 +115,12 @@ ranking-quality: $(STAMP) ## what the search picks beside the best of all tiles,
 	$(BIN)/python -m ci.ranking_quality --chip tw1
 	$(BIN)/python -m ci.ranking_quality --chip tw2
 
+tvm-next: $(STAMP) ## try the newest TVM in a fresh environment: which patches fit it, which tests change
+	$(BIN)/python -m ci.tvm_next
+
+examples: $(STAMP) ## the operators in examples/ beside what their work needs at least
+	$(BIN)/python -m ci.examples
+
 calibrate: $(STAMP) ## simulated cycles against the public measurements of the modelled chip
 	$(BIN)/python -m ci.calibration
 
@@ -109,6 +137,9 @@ bench: $(STAMP) ## how fast the emulation is, and whether the cycles of compiled
 performance: $(STAMP) ## measure how good compiled programs are, and write docs/performance.md (long)
 	$(BIN)/python -m ci.performance --write --record
 
+timeline: $(STAMP) ## draw docs/timeline.svg again
+	$(BIN)/tilewright profile docs/examples/digits.onnx --chip tiny --precision fp16 --timeline docs/timeline.svg
+
 isa-docs: $(STAMP) ## write docs/isa.md from the instruction table
 	@mkdir -p docs
 	$(BIN)/tilewright isa --markdown > docs/isa.md.tmp || { rm -f docs/isa.md.tmp; exit 1; }
@@ -118,11 +149,12 @@ lock: $(STAMP) ## resolve the lock files again (all to their newest: make lock L
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv $(UV_COMPILE) --extra dev --output-file requirements-dev.lock pyproject.toml
 	$(BIN)/uv $(UV_COMPILE) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(BIN)/uv $(UV_COMPILE) --extra dev --extra ray --constraint requirements-dev.lock --output-file requirements-ray.lock pyproject.toml
 
 # One resolution for every Python and platform, and one version of each package in it: the same numbers everywhere.
 UV_COMPILE = pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
   --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCK_FLAGS)
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-ray build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

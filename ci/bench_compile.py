@@ -40,12 +40,13 @@ def model_bytes(name: str) -> bytes:
     from dataclasses import replace
 
     from models import zoo
+    from models.feeds import image
 
     kind, _, size = name.partition("-")
     if kind in KINDS:
         return _stack(int(size), residual=kind == "residual")
     if name == "densenet121-224":
-        model = zoo.build(replace(zoo.manifest("densenet121-64"), name=name, inputs=zoo.image(224)))
+        model = zoo.build(replace(zoo.manifest("densenet121-64"), name=name, inputs=image(224)))
         return bytes(model.SerializeToString(deterministic=True))
     return bytes(zoo.build(name).SerializeToString(deterministic=True))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ci.performance import ablation, document, kernels, models
+from ci.performance import ablation, document, kernels, ladder, models
 from ci.performance.tables import aligned
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "compile-time": (("ci.bench_compile",),),
     "sync": (("ci.sync_count",),),
 }
-PARTS = ("kernels", "models", "ablation", *COMMANDS)
+PARTS = ("kernels", "models", "ladder", "ablation", *COMMANDS)
 
 
 def shown(head: Sequence[str], found: Iterable[Any], cells: Callable[[Any], Sequence[str]]) -> list[Any]:
@@ -50,6 +50,10 @@ def measured(part: str, args: argparse.Namespace) -> str:
         found = shown(models.HEAD, models.rows(args.only, chips, batches, args.jobs), models.cells)
         print("\n".join(models.summary(found)))
         return models.section(found)
+    if part == "ladder":
+        served = shown(ladder.HEAD, ladder.rows(args.only, chips, args.jobs, args.share), ladder.cells)
+        print("\n".join(ladder.summary(served)))
+        return ladder.section(served)
     if part == "ablation":
         switches = args.switch or list(ablation.SWITCHES)
         rows = ablation.rows(args.only, chips, switches, args.jobs)
@@ -97,6 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="operators or models; a pattern")
     parser.add_argument("--chip", action="append", default=[])
     parser.add_argument("--batch", action="append", type=int, default=[], help="of models, in those of the zoo")
+    parser.add_argument("--share", type=int, default=1, help="of the ladder: run one of so many parts of the batch")
     parser.add_argument("--switch", action="append", default=[], choices=list(ablation.SWITCHES))
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="put what was measured into docs/performance.md")

@@ -49,7 +49,7 @@ def row(name: str, chip: str, switches: Sequence[str]) -> Row:
 def rows(names: Sequence[str], chips: Sequence[str], switches: Sequence[str], jobs: int) -> Iterator[Row]:
     chosen = [
         (name, chip)
-        for name in zoo.names()
+        for name in zoo.measured()
         if not names or any(fnmatchcase(name, pattern) for pattern in names)
         for chip in chips
     ]

@@ -12,12 +12,11 @@ import onnx
 import compiler
 from compiler.isa.dtypes import Queue
 from compiler.pipeline import Observer
-from compiler.runtime.model import ProgramSegment
+from compiler.runtime.loaded import LoadedModel
+from compiler.runtime.model import CompiledModel, ProgramSegment
 from compiler.sim.pipeline import REASONS
 from compiler.sim.simulator import Run, prepare, simulate
-from compiler.target import load_chip
 
-SYNCS = ("set_flag", "wait_flag", "pipe_barrier", "barrier_all", "core_barrier", "cross_set", "cross_wait")
 USES_DDR = 1
 
 
@@ -33,6 +32,7 @@ class Measured:
     busiest: str  # queue of the busiest core
     busy_share: float
     waiting: str  # why that queue stood still most
+    cube_share: float  # of the cycles, for which the cubes are busy, in the mean
     hazards: int = 0
 
     @property
@@ -55,26 +55,30 @@ def measure(
     """
     observer = Observer(without=without) if without else None
     artifact = compiler.compile(model, chip, precision=precision, shapes=shapes, cache=False, jobs=1, observer=observer)
-    programs = [segment.program for segment in artifact.model.segments if isinstance(segment, ProgramSegment)]
-    if len(programs) != len(artifact.model.segments):
+    return measured_run(artifact.model, inputs or {}, hazards=hazards)
+
+
+def measured_run(model: CompiledModel, inputs: Mapping[str, np.ndarray], *, hazards: bool = False) -> Measured:
+    """What a compiled model does on its chip."""
+    programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
+    if len(programs) != len(model.segments):
         raise ValueError("a part of the model runs on the host")
     runs = []
     for program in programs:
         if all(instr.row.kind != "sld" for instr in program.instrs):
-            runs.append(prepare(program, load_chip(chip), hazards=hazards))
+            runs.append(prepare(program, model.chip, hazards=hazards))
         else:
-            arrays = _arrays(artifact, inputs or {})
-            runs.append(simulate(program, load_chip(chip), arrays, hazards=hazards))
+            runs.append(simulate(program, model.chip, _arrays(model, inputs), hazards=hazards))
     return _measured(runs)
 
 
-def _arrays(artifact: compiler.Artifact, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _arrays(model: CompiledModel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     from compiler.runtime import ports
     from compiler.runtime.random_inputs import random_array
 
-    loaded = compiler.load(artifact)
+    loaded = LoadedModel(model)
     drawn = {port.name: random_array(port, seed=0) for port in loaded.inputs if port.name not in inputs}
-    return {**artifact.model.constants, **ports.to_buffers(loaded.inputs, {**inputs, **drawn})}
+    return {**model.constants, **ports.to_buffers(loaded.inputs, {**inputs, **drawn})}
 
 
 def _measured(runs: list[Run]) -> Measured:
@@ -94,6 +98,7 @@ def _measured(runs: list[Run]) -> Measured:
         queue.name,
         float(engines.max()) / max(1, cycles),
         REASONS[int(waits.argmax())],
+        float(busy[:, Queue.M].mean()) / max(1, cycles),
         sum(len(run.hazards) for run in runs),
     )
 
@@ -104,4 +109,4 @@ def _of_class(run: Run, per_class: np.ndarray) -> int:
 
 
 def _is_sync(run: Run) -> np.ndarray:
-    return np.array([args.row.mnemonic in SYNCS for args in run.classes.args])
+    return np.array([args.row.category == "sync" for args in run.classes.args])

@@ -43,7 +43,7 @@ def row(name: str, chip: str, batch: int) -> Row:
 def rows(names: Sequence[str], chips: Sequence[str], batches: Sequence[int], jobs: int) -> Iterator[Row]:
     chosen = [
         (name, chip, batch)
-        for name in zoo.names()
+        for name in zoo.measured()
         if not names or any(fnmatchcase(name, pattern) for pattern in names)
         for chip in chips
         for batch in batches
