@@ -4,9 +4,11 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 # How many random kernels `make random-kernels` compiles.
 KERNELS ?= 2000
-# Which models `make models` observes, smoke, gate or full, and how many at a time; what else `ci.models` takes.
-TIER ?= full
+# How many models and tests run at a time.
 AT_A_TIME ?= 2
+SPREAD := --numprocesses $(AT_A_TIME) --dist worksteal
+# Which models `make models` observes, smoke, gate or full; what else `ci.models` takes.
+TIER ?= full
 MODELS ?=
 
 VENV := .venv
@@ -40,11 +42,11 @@ demo: $(STAMP) ## compile a network, run it on the emulated chip, and show what 
 	$(BIN)/python -m ci.demo
 
 test: $(STAMP) ## run the fast tests, and the smallest models of the zoo
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m ci.models --tier smoke --jobs $(AT_A_TIME)
 
 test-slow: $(STAMP) ## run the tests marked slow
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest $(SPREAD) -m slow
 
 lint: $(STAMP) ## check style and formatting
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from tvm import te
 from compiler import api
 from compiler.operators.matmul import gemm, matmul
 from compiler.pipeline import Observer
+from compiler.sim.simulator import simulate
 from compiler.target import load_chip
 from compiler.tiling.split_k import SWITCH, split
 
@@ -35,7 +36,7 @@ def test_a_long_sum_of_a_small_result_is_taken_in_parts(shape: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize(
-    "shape", [(1024, 1024, 1024), (128, 128, 1024), (1, 4096, 1024), (127, 128, 4099)], ids=lambda shape: str(shape)
+    "shape", [(1024, 1024, 1024), (256, 256, 512), (1, 4096, 1024), (127, 128, 4099)], ids=lambda shape: str(shape)
 )
 def test_what_gains_nothing_stays_one_kernel(shape: tuple[int, int, int]) -> None:
     assert split(product(*shape), "matmul", load_chip("tw2")) is None
@@ -55,9 +56,12 @@ def test_the_second_kernel_has_what_follows_the_product() -> None:
     assert halves.of_total == (2, 3)
 
 
-def test_results_are_those_of_one_kernel() -> None:
-    m, n, k = 48, 80, 4096
-    weight = (np.random.default_rng(1).standard_normal((k, n)) / 64).astype(np.float32)
+def weights(k: int, n: int) -> np.ndarray:
+    return (np.random.default_rng(1).standard_normal((k, n)) / 64).astype(np.float32)
+
+
+def layer(m: int, n: int, k: int) -> bytes:
+    """relu(x @ w + 0.5)"""
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "w"], ["p"], name="p"),
@@ -68,11 +72,27 @@ def test_results_are_those_of_one_kernel() -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (m, k))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [
-            helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.reshape(-1).tolist()),
+            helper.make_tensor("w", TensorProto.FLOAT, (k, n), weights(k, n).reshape(-1).tolist()),
             helper.make_tensor("b", TensorProto.FLOAT, (n,), [0.5] * n),
         ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+@pytest.mark.parametrize("k", [768, 1024, 2048])
+def test_two_kernels_are_never_clearly_slower(k: int) -> None:
+    cycles = []
+    for without in (frozenset[str](), frozenset({SWITCH})):
+        model = api.compile(
+            layer(128, 128, k), "tw2", precision="fp16", cache=False, observer=Observer(without=without)
+        ).model
+        cycles.append(sum(simulate(s.program, model.chip).cycles for s in model.segments))
+    assert cycles[0] <= 1.02 * cycles[1]
+
+
+def test_results_are_those_of_one_kernel() -> None:
+    m, n, k = 48, 80, 4096
+    model, weight = layer(m, n, k), weights(k, n)
     x = np.random.default_rng(2).standard_normal((m, k)).astype(np.float32)
     results, kernels = {}, {}
     for without in (frozenset[str](), frozenset({SWITCH})):
