@@ -100,9 +100,21 @@ def test_every_command_shown_runs(
     assert "hazards: none" in capsys.readouterr().out
 
 
-def commands_in(page: str) -> list[list[str]]:
+def commands_in(page: str, command: str = "tilewright") -> list[list[str]]:
     shown = [line for language, block in blocks(page) if not language for line in block.splitlines()]
-    return [shlex.split(line) for line in shown if line.startswith("tilewright ")]
+    return [shlex.split(line) for line in shown if line.startswith(f"{command} ")]
+
+
+def test_the_regression_shown_runs(tmp_path: Path) -> None:
+    (words,) = commands_in(README, "python")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *words[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = next(block for _, block in blocks(README) if block.startswith("case "))
+    assert done.stdout.splitlines()[0] == shown.splitlines()[0]
+    assert {"index.html", "results.json", "junit.xml"} <= {each.name for each in (tmp_path / "regression").iterdir()}
 
 
 def test_every_verb_is_shown() -> None:

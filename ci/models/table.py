@@ -18,10 +18,12 @@ def row(each: Outcome) -> str:
     reached = each.passed[-1].stage if each.passed else "-"
     matched = next((passed.found for passed in each.passed if passed.stage == "match"), {})
     outputs = ", ".join(f"{name}: {value}" for name, value in matched.items())
+    cycles = each.found.get("cycles")
+    taken = f"{cycles:,}" if isinstance(cycles, int) else "-"
     verdict = (
         "" if not each.error else f"  EXPECTED: {each.expected}" if each.expected else f"  FAILED at {each.failed}"
     )
-    return f"{each.case!s:36} {reached:8} {shown} {each.found.get('cycles', '-'):>12}  {outputs}{verdict}"
+    return f"{each.case!s:36} {reached:8} {shown} {taken:>12}  {outputs}{verdict}"
 
 
 def conclusion(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
