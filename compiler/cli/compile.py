@@ -14,7 +14,7 @@ from compiler.cli.model_options import add_model_options, compile_options
 from compiler.cli.pass_options import add_pass_options, pass_options, print_stopped, print_times
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
-from compiler.errors import LimitError, Problem, UnsupportedError, UsageError
+from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError, UsageError
 from compiler.report.tables import printable
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.stop_after is not None:
         return print_stopped(args)
     options = compile_options(args) | pass_options(args)
-    output = Path(args.output) if args.output is not None else Path(args.model).with_suffix(".twm")
-    if output.exists() and Path(args.model).exists() and output.samefile(args.model):
-        raise UsageError(
-            Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
-        )
+    output = _output(args)
     from compiler.report.text import timing
 
     started = time.perf_counter()
@@ -60,6 +56,18 @@ def run(args: argparse.Namespace) -> int:
     for line in _lines(args, artifact, output, seconds, found):
         sys.stdout.write(f"{printable(line)}\n")
     return 0
+
+
+def _output(args: argparse.Namespace) -> Path:
+    model = Path(args.model)
+    if model.is_dir():
+        raise InputError(Problem("TW1503", "the model must be a regular file, not a directory", Place(args.model)))
+    output = Path(args.output) if args.output is not None else model.with_suffix(".twm")
+    if output.exists() and model.exists() and output.samefile(model):
+        raise UsageError(
+            Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
+        )
+    return output
 
 
 def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, Any]) -> Profile | None:

@@ -25,10 +25,7 @@ def summary(report: Report, seconds: float, found: Profile | None = None) -> Ite
     rows = [
         ("nodes on the chip", f"{npu} of {npu + host} ({share:.1f} %)"),
         ("nodes on the host", f"{host}" if host else "none"),
-        (
-            "kernels",
-            f"{kernels}, {report.distinct_kernels} of them distinct, in {report.segments} segments",
-        ),
+        ("kernels", f"{kernels}, {report.distinct_kernels} of them distinct{_apart(report)}"),
         ("program", f"{report.instructions:,} instructions, {size_text(report.program_bytes)}"),
         ("constants", size_text(report.constant_bytes)),
         (
@@ -46,6 +43,11 @@ def summary(report: Report, seconds: float, found: Profile | None = None) -> Ite
     yield from _road_lines(report)
     for note in report.notes:
         yield f"note: {note}"
+
+
+def _apart(report: Report) -> str:
+    """That the host works in between."""
+    return f", in {report.segments} segments" if report.segments > 1 else ""
 
 
 def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:

@@ -101,4 +101,6 @@ def test_what_is_no_model(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "x.onnx").write_bytes(b"no model" * 100)
     assert main(["compile", str(tmp_path / "x.onnx")]) in (3, 4)
     assert main(["compile", str(tmp_path / "none.onnx")]) == 3
+    for folder in (".", "/", str(tmp_path)):
+        assert main(["compile", folder]) == 3
     assert "Traceback" not in capsys.readouterr().err
