@@ -75,25 +75,26 @@ def _narrow_layer_normalization(
     """In fp16 what has as many elements as x, each value rounded once; sums and statistics in float32.
 
     What is subtracted first is the mean as x can hold it, which leaves differences that are exact where they are small.
-    Its ``remainder`` is subtracted with the next factor. No row of x has less variance than its square, whatever the
-    mean was rounded to.
+    Its ``remainder`` is subtracted with the next factor. Nothing that x can hold is nearer to the mean than that, so
+    squares around it are at least twice those of the remainder, whatever the mean was rounded to.
     """
-    mean = row_mean(rows, lambda i: x[i].astype("float32"))
-    centre = te.compute(rows.kept, lambda *i: mean[i].astype(_NARROW), "centre")
+    total = rows.reduce("row_sum", SUM, "float32", lambda i: x[i].astype("float32"))
+    share = 1 / max(rows.elements, 1)
+    mean = te.compute(rows.kept, lambda *i: total[i] * literal(share, "float32"), "row_mean")
+    centre = te.compute(rows.kept, lambda *i: (total[i] * literal(share, "float32")).astype(_NARROW), "centre")
 
-    def from_centre(value: Any, row: Any) -> Any:
-        return value * _SMALLER + centre[row].astype("float32") * -_SMALLER
+    def from_centre(value: Any, times: float, row: Any) -> Any:
+        return value * literal(_SMALLER * times, "float32") + centre[row].astype("float32") * -_SMALLER
 
     rest = te.compute(
-        rows.shape, lambda *i: from_centre(x[i].astype("float32"), rows.row(i)).astype(_NARROW), "centred"
+        rows.shape, lambda *i: from_centre(x[i].astype("float32"), 1, rows.row(i)).astype(_NARROW), "centred"
     )
-    remainder = te.compute(rows.kept, lambda *i: from_centre(mean[i], i), "remainder")
-    least = te.compute(rows.kept, lambda *i: remainder[i] * remainder[i], "least")
-    squares = row_mean(rows, lambda i: rest[i].astype("float32") * rest[i].astype("float32"))
+    remainder = te.compute(rows.kept, lambda *i: from_centre(total[i], share, i), "remainder")
+    squares = rows.reduce("row_sum", SUM, "float32", lambda i: rest[i].astype("float32") * rest[i].astype("float32"))
 
     def inverse_of(*i: Any) -> Any:
-        around_centre = squares[i] + literal(epsilon * _SMALLER**2, "float32")
-        return tirx.rsqrt(tirx.max(around_centre - least[i], least[i]))
+        around_centre = squares[i] * literal(share, "float32") + literal(epsilon * _SMALLER**2, "float32")
+        return tirx.rsqrt(around_centre - remainder[i] * remainder[i])
 
     factor = te.compute(rows.kept, inverse_of, "factor")
     inverse = te.compute(rows.kept, lambda *i: factor[i] * _SMALLER, "inverse_deviation")
