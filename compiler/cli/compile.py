@@ -86,7 +86,7 @@ def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, A
     except UnsupportedError:  # of operators of one's own nobody knows what they need at least
         work = None
     try:
-        return profile(load(artifact), work=work)
+        return profile(load(artifact), work=work, report=artifact.report)
     except LimitError as error:
         print(f"note: the run was not timed: {error.problems[0].message}", file=sys.stderr)
         return None

@@ -18,6 +18,7 @@ from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable
 
 if TYPE_CHECKING:
+    from compiler.report.compilation import Report
     from compiler.report.model_bounds import ModelWork
     from compiler.report.profile import Profile
     from compiler.runtime.loaded import LoadedModel
@@ -83,17 +84,17 @@ def run(args: argparse.Namespace) -> int:
 def _profiled(args: argparse.Namespace) -> Profile:
     from compiler.report.profile import depends_on_data, profile
 
-    loaded, work, tiles = _loaded(args)
+    loaded, work, report = _loaded(args)
     files, seed = assignments(args.inputs, "--input"), args.random_inputs
     if not files and seed is None and depends_on_data(loaded.model):
         print("note: what the program does depends on its data; it runs on --random-inputs 0", file=sys.stderr)
         seed = 0
     if files or seed is not None:
         loaded.run(array_inputs(loaded, files, seed))
-    return profile(loaded, work=work, tiles=tiles)
+    return profile(loaded, work=work, report=report)
 
 
-def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, dict[str, str]]:
+def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, Report | None]:
     from compiler.api import load
 
     if Path(args.file).suffix == ".onnx":
@@ -102,14 +103,14 @@ def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, di
         options = compile_options(args)
         artifact = compile_shown(args, args.file, options)
         work = _work(args.file, options["precision"], options["shapes"], options["dims"])
-        return load(artifact), work, {kernel.name: kernel.tile for kernel in artifact.report.kernels}
+        return load(artifact), work, artifact.report
     refuse_model_options(args, args.file)
     loaded = load(Path(args.file))
     if not args.onnx:
-        return loaded, None, {}
+        return loaded, None, None
     precision = str(loaded.model.options.get("precision") or "") or None
     shapes = {port.name: port.shape for port in loaded.inputs}
-    return loaded, _work(args.onnx, precision, shapes, {}, loaded.model.source_sha256), {}
+    return loaded, _work(args.onnx, precision, shapes, {}, loaded.model.source_sha256), None
 
 
 def _work(file: str, precision: str | None, shapes: Any, dims: Any, sha256: str = "") -> ModelWork:

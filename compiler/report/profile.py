@@ -8,9 +8,9 @@ to all cycles.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,12 +20,16 @@ from compiler.report.attribution import Attribution, Path, attribute
 from compiler.report.bounds import Bound, Work
 from compiler.report.layers import Layer
 from compiler.report.model_bounds import ModelWork
+from compiler.report.stages import RoundTrip, Stage, round_trips, stages
 from compiler.report.traffic import Moved, added, ddr_traffic
 from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment
 from compiler.sim.pipeline import REASONS
 from compiler.sim.simulator import Run, prepare
 from compiler.target import Chip
+
+if TYPE_CHECKING:
+    from compiler.report.compilation import Report
 
 SCHEMA_VERSION = 1
 
@@ -41,6 +45,7 @@ class Profile:
     traffic: tuple[Moved, ...]  # by layer
     work: Work | None  # what no program can leave out; None where the host does some of it
     bound: Bound | None
+    round_trips: tuple[RoundTrip, ...] = ()
 
     @property
     def chip(self) -> Chip:
@@ -92,6 +97,10 @@ class Profile:
         """Where most cycles are lost, first."""
         return advise(self.layers, self.is_narrow)
 
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        return stages(self.layers, self.order, self.cores)
+
     @property
     def is_narrow(self) -> bool:
         """Whether floats have 16 bits: as asked, or as the model has them."""
@@ -119,6 +128,8 @@ class Profile:
             "busy_cycles": self.busy,
             "stalled_cycles": self.stalled,
             "layers": [_layer_dict(layer) for layer in self.layers],
+            "stages": [_stage_dict(stage, self.layers) for stage in self.stages],
+            "round_trips": [asdict(each) for each in self.round_trips],
             "advice": [
                 {
                     "layers": [layer.name for layer in one.layers],
@@ -155,6 +166,18 @@ def _bound_dict(bound: Bound | None) -> dict[str, Any] | None:
         "cube_cycles": bound.cube_cycles,
         "vector_cycles": bound.vector_cycles,
         "ddr_cycles": bound.ddr_cycles,
+    }
+
+
+def _stage_dict(stage: Stage, layers: Sequence[Layer]) -> dict[str, Any]:
+    return {
+        "layers": [layer.name for layer in layers[stage.first : stage.last + 1]],
+        "pieces": stage.pieces,
+        "cycles": stage.cycles,
+        "share": stage.share,
+        "busy_share": dict(stage.busy),
+        "ddr_bytes": stage.ddr_bytes,
+        "llb_bytes": stage.llb_bytes,
     }
 
 
@@ -208,12 +231,12 @@ def profile(
     loaded: LoadedModel,
     runs: tuple[Run, ...] | None = None,
     work: ModelWork | None = None,
-    tiles: Mapping[str, str] | None = None,
+    report: Report | None = None,
 ) -> Profile:
     """Of a model that has run, of these ``runs``, or of one that is timed now.
 
-    ``work`` is what its ONNX model says there is to do: without it there are no bounds. ``tiles`` are descriptions by
-    kernel.
+    ``work`` is what its ONNX model says there is to do: without it there are no bounds. ``report`` is that of its
+    compilation, which knows tiles and reasons.
     """
     model = loaded.model
     runs = runs or loaded.runs or timed(model)
@@ -223,22 +246,28 @@ def profile(
     traffic: list[Moved] = []
     offset = 0
     titles, nodes = _titles(model), dict(model.kernels)
+    tiles = {kernel.name: kernel.tile for kernel in report.kernels} if report is not None else {}
+    reasons = {each.kernel: each.reason for each in report.far_results} if report is not None else {}
     for number, run in enumerate(runs):
         found = attribute(run)
         groups = sharing([nodes.get(name, ()) for name in found.names])
-        mine = _layers(found, groups, nodes, tiles or {}, model.chip, total)
+        mine = _layers(found, groups, nodes, tiles, model.chip, total)
         layer_of = {kernel: len(layers) + index for index, group in enumerate(groups) for kernel in group}
         order += [(layer_of[kernel], cycles) for kernel, cycles in enumerate(found.cycles.tolist())]
         layers += [replace(one, program=number, start=one.start + offset, end=one.end + offset) for one in mine]
         names = {found.names[kernel]: layers[layer].name for kernel, layer in layer_of.items()}
-        traffic += [replace(each, layer=names[each.layer]) for each in ddr_traffic(run, titles)]
+        traffic += [
+            replace(each, layer=names[each.layer], maker=names.get(each.maker, "")) for each in ddr_traffic(run, titles)
+        ]
         offset += run.cycles
     if work is not None:
         layers = _bounded(layers, work, model.chip)
     on_host = any(isinstance(segment, HostSegment) for segment in model.segments)
     whole = work.total if work is not None and not on_host else None
     bound = whole.bound(model.chip) if whole is not None else None
-    return Profile(model, runs, tuple(layers), tuple(order), added(traffic), whole, bound)
+    moved = added(traffic)
+    trips = tuple(round_trips(moved, layers, reasons))
+    return Profile(model, runs, tuple(layers), tuple(order), moved, whole, bound, trips)
 
 
 def sharing(nodes: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -40,6 +40,9 @@ def lines(profile: Profile, top: int, sort: str, details: bool = False) -> Itera
     yield ""
     yield from _queues(profile)
     yield ""
+    if len(profile.stages) > 1 or profile.round_trips:
+        yield from _schedule_lines(profile)
+        yield ""
     yield from _layer_lines(profile, top, sort)
     if details:
         for layer in sorted_layers(profile.layers, sort)[: top or None]:
@@ -78,6 +81,22 @@ def _queues(profile: Profile) -> Iterator[str]:
         cells = [profile.busy[queue.name], *(stalled[reason] for reason in reasons)]
         rows.append((queue.name, *(f"{100 * cell / total:.1f}" for cell in cells)))
     yield from _aligned(rows)
+
+
+def _schedule_lines(profile: Profile) -> Iterator[str]:
+    """Layers that run in as many pieces, and what goes through DDR between kernels."""
+    rows = [("stage", "pieces", "cycles", "%", "cube %", "vector %", "DDR")]
+    for stage in profile.stages:
+        rows.append((
+            _cut(stage.title(profile.layers)), str(stage.pieces), f"{stage.cycles:,}", f"{100 * stage.share:.1f}",
+            f"{100 * stage.busy['M']:.1f}", f"{100 * stage.busy['V']:.1f}", size_text(stage.ddr_bytes),
+        ))  # fmt: skip
+    if len(profile.stages) > 1:
+        yield from _aligned(rows)
+    if profile.round_trips:
+        written = sum(each.written for each in profile.round_trips)
+        made = f"from {len(profile.round_trips)} of {len(profile.layers)} layers"
+        yield f"through DDR between kernels: {size_text(written)}, {made}"
 
 
 def _layer_lines(profile: Profile, top: int, sort: str) -> Iterator[str]:

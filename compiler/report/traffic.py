@@ -25,15 +25,16 @@ class Moved:
     tensor: str
     queue: str
     bytes: int
+    maker: str = ""  # the layer or kernel that wrote it, of what lies between kernels
 
 
 def added(moved: Sequence[Moved]) -> tuple[Moved, ...]:
     """One of each kind."""
-    found: dict[tuple[str, str, str], int] = {}
+    found: dict[tuple[str, str, str, str], int] = {}
     for each in moved:
-        key = (each.layer, each.tensor, each.queue)
+        key = (each.layer, each.tensor, each.queue, each.maker)
         found[key] = found.get(key, 0) + each.bytes
-    return tuple(Moved(*key, size) for key, size in found.items())
+    return tuple(Moved(layer, tensor, queue, size, maker) for (layer, tensor, queue, maker), size in found.items())
 
 
 def folded(moved: tuple[Moved, ...]) -> Iterator[str]:
@@ -68,6 +69,7 @@ def ddr_traffic(run: Run, titles: Mapping[str, str]) -> tuple[Moved, ...]:
             tensors.titles[one // len(Queue) % len(tensors.titles)],
             Queue(one % len(Queue)).name,
             size,
+            tensors.makers[one // len(Queue) % len(tensors.titles)],
         )
         for one, size in zip(found.tolist(), bytes_.tolist(), strict=True)
     )
@@ -93,6 +95,7 @@ class _Tensors:
         self.buffers = buffers
         self.titles = [titles.get(buffer.name, buffer.name) for buffer in buffers]
         self.titles += [f"result of {name}" for name in names]
+        self.makers = [*([""] * len(buffers)), *names]
         self._starts = np.array([buffer.offset for buffer in buffers])
         self._shared = np.array([buffer.role == "scratch" for buffer in buffers])
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 
-from compiler.report.page import bars, flame, memory, roofline, table, timeline
+from compiler.report.page import bars, flame, memory, roofline, schedule, table, timeline
 from compiler.report.page.markup import element, text
 from compiler.report.profile import Profile
 from compiler.report.tables import milliseconds, size_text
@@ -78,6 +78,9 @@ def _sections(profile: Profile, title: str, found: timeline.Timeline) -> Iterato
             "another queue had no room. Done: after its last instruction."
         ),
     )
+    if profile.layers:
+        yield _section("Schedule", schedule.picture(profile), schedule.stages(profile), _how(_SCHEDULE))
+        yield _section("Through DDR between kernels", schedule.round_trips(profile), _how(_ROUND_TRIPS))
     yield _section("Layers", table.table(profile), _how(_LAYERS))
     yield _section(
         "Roofline",
@@ -105,6 +108,16 @@ def _sections(profile: Profile, title: str, found: timeline.Timeline) -> Iterato
         )
 
 
+_SCHEDULE = (
+    "A row per layer, from the input at the top to the output, and a block for each time that a kernel of it ran; its "
+    "colour is the layer's limit. Where a layer runs in pieces of the batch or image, depth first, blocks go down and "
+    "start again. Stages, grey and light, are consecutive layers with as many pieces. The table says for what part of "
+    "a stage's cycles the queues M, V, MTE2 and MTE3 of all cores were at work."
+)
+_ROUND_TRIPS = (
+    "What a kernel wrote to DDR for other kernels to read, in whole lines; and why LLB could not hold it, which only "
+    "the compiler knows: profile the ONNX file instead of the compiled one."
+)
 _LAYERS = (
     "Cycles: by how much a layer put off the end of all before it; they add up to the total. Bound: what no program "
     "can beat that brings the layer's inputs from DDR and its results there; from the ONNX model and the chip's rates "
