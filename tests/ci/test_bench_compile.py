@@ -22,8 +22,13 @@ def test_the_exponent_of_a_power() -> None:
 
 def test_what_takes_too_long_is_told() -> None:
     fast = {"model": "m", "tvm": 2.0, "cold": 3.0, "times": 1.5, "warm": 1.0}
-    line = {"stack": "straight", "layers": [50, 500, 2000], "seconds": [1.0, 4.0, 9.0], "exponent": 0.6}
-    report = {"models": [fast], "stacks": [line]}
+    line = {"stack": "straight", "layers": [50, 500, 2000, 5000], "seconds": [1.0, 4.0, 9.0, 20.0], "exponent": 0.6}
+    served = {"model": "served-m", "cold": 20.0}
+    report = {"models": [fast], "served": [served], "stacks": [line]}
     assert not faults(report) and "straight" in table(report)
-    slow = {"models": [{**fast, "times": 2.5, "warm": 2.5}], "stacks": [{**line, "exponent": 1.3}]}
-    assert len(faults(slow)) == 3
+    slow = {
+        "models": [{**fast, "times": 2.5, "warm": 2.5}],
+        "served": [{**served, "cold": 61.0}],
+        "stacks": [{**line, "exponent": 1.3}],
+    }
+    assert len(faults(slow)) == 4
