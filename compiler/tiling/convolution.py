@@ -31,7 +31,7 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.convolution_stages import BIAS, bring_bias, channels_last, merged, started_with_bias
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
-from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of
+from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Master, Placed
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
@@ -57,6 +57,10 @@ class ConvolutionSpace:
 
     def work(self, tile: Tile) -> Work:
         return work_of(tile, self.problem, self.chip)
+
+    def work_of_all(self, tiles: Sequence[Tile]) -> Work:
+        """Of all of them at once: there may be thousands."""
+        return works_of(tiles, self.problem, self.chip)
 
     def taken(self, tile: Tile) -> dict[str, int]:
         return tile.bytes_of(self.problem)

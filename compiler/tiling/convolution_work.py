@@ -1,11 +1,16 @@
-"""What a tile of a convolution makes the machine do."""
+"""What the tiles of a convolution make the machine do: of all of them at once, since a search makes tens of thousands.
+
+Each number is an array with one element for each tile.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cached_property, lru_cache, reduce
 from itertools import product
-from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
@@ -25,7 +30,7 @@ from compiler.tiling.convolution_tiles import (
     Problem,
     Tile,
 )
-from compiler.tiling.search import Work
+from compiler.tiling.search import Work, works_in
 
 OUTPUTS_LAST, PLACES_LAST = (N, GROUP, DO, HO, WO, OUT), (OUT, N, GROUP, DO, HO, WO)  # orders of cores
 HANDOVER_CYCLES = 20  # from queue to queue, of what a product or a chunk does
@@ -34,19 +39,27 @@ SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE = 24, 30, 60
 
 
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
-    rounds, products = tile.rounds, tile.rounds * tile.products
-    steps, chunks = tile.steps(problem), tile.chunks(problem)
-    feature_map, weights = _map_load(tile, problem, chip, chunks), _weights_load(tile, problem, chip, chunks)
-    cores, bandwidth = prod(tile.cores), _bandwidth(chip)
+    return works_in(works_of([tile], problem, chip))[0]
+
+
+def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
+    """Of all tiles; each number is an array."""
+    of = Columns(tiles, problem)
+    rounds, products = of.rounds, of.rounds * of.products
+    steps, chunks = of.steps, of.chunks
+    feature_map, weights = _map_load(of, problem, chip), _weights_load(of, problem, chip)
+    cores, bandwidth = of.used_cores, _bandwidth(chip)
     map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
-    out = _Results.of(tile, problem, chip)
-    cube = products * _product_cycles(tile, problem, chip, steps)
-    near = _near_cycles(tile, problem, chip, steps)
-    sharing = {"ddr": cores, "llb": min(cores, chip.cores_per_cluster)}  # who share the bandwidth
+    out = _Results.of(of, problem, chip)
+    cube = products * _product_cycles(of, problem, chip)
+    near = _near_cycles(of, problem, chip)
+    sharing = {"ddr": cores, "llb": np.minimum(cores, chip.cores_per_cluster)}  # who share the bandwidth
     mte2 = map_cycles + weight_cycles
-    mte2 += out.side_bytes / min(_rate(chip, f"{out.sides_in}_ub"), bandwidth[out.sides_in] / sharing["llb"])
+    mte2 = mte2 + out.side_bytes / np.minimum(
+        _rate(chip, f"{out.sides_in}_ub"), bandwidth[out.sides_in] / sharing["llb"]
+    )
     loads = {"ddr": feature_map.ddr + weights.ddr, "llb": feature_map.llb + weights.llb}
-    loads[out.sides_in] += sharing[out.sides_in] * out.side_bytes
+    loads[out.sides_in] = loads[out.sides_in] + sharing[out.sides_in] * out.side_bytes
     stores = sharing[out.result_in] * out.line_bytes
     # Work can begin with the first of all loads; from then on the cores' own work and the rest that is moved overlap.
     first_bytes = {
@@ -56,32 +69,34 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     first_loads = {memory: first_bytes[memory] / bandwidth[memory] for memory in bandwidth}
     store_cycles = stores / bandwidth[out.result_in]
     moved = {memory: loads[memory] + (stores if memory == out.result_in else 0.0) for memory in bandwidth}
-    moved_cycles = max(moved[memory] / bandwidth[memory] for memory in bandwidth)
+    moved_cycles = _most(*(moved[memory] / bandwidth[memory] for memory in bandwidth))
     first_queue = map_cycles / feature_map.turns + weight_cycles / weights.turns
     latency = max(chip.path[f"{load.memory}_l1"].latency_cycles for load in (feature_map, weights))
-    if feature_map.shared or weights.shared:
-        latency += chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles
-    first = latency + max(*first_loads.values(), first_queue)
-    inside = max(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
+    is_shared = feature_map.shared | weights.shared
+    if is_shared.any():
+        latency = latency + is_shared * (chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles)
+    first = latency + _most(*first_loads.values(), first_queue)
+    inside = _most(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
     later = {memory: loads[memory] / bandwidth[memory] - first_loads[memory] for memory in bandwidth}
-    later[out.result_in] += store_cycles * (1 - 1 / rounds)
-    outside = max(*later.values(), mte2 - first_queue)
+    later[out.result_in] = later[out.result_in] + store_cycles * (1 - 1 / rounds)
+    outside = _most(*later.values(), mte2 - first_queue)
     # What the last tile made leaves in pieces, once all is computed.
-    leave = max(store_cycles, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
-    leave += (out.fix_cycles + out.vector_cycles) / (rounds * tile.pieces)
-    turns = rounds * (1 if "map" in tile.held else chunks)
-    around = first + max(inside, outside + inside / turns) + leave - max(inside, mte2, moved_cycles)
-    serial = float(HANDOVER_CYCLES * (products + rounds * chunks))
-    if rounds > 1 and 2 * tile.l0c_bytes > chip.memory.l0c_bytes:
-        serial += out.fix_cycles
-    if out.side_bytes and rounds > 1 and tile.pieces > SLOTS:
-        # What other inputs wait for, the next tile's operands do as well: they come behind them.
-        serial += min(cube, out.vector_cycles) * (1 - 1 / tile.pieces)
+    leave = _most(store_cycles, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
+    leave = leave + (out.fix_cycles + out.vector_cycles) / (rounds * of.pieces)
+    turns = rounds * np.where(of.holds_map, 1, chunks)
+    busiest = _most(inside, mte2, moved_cycles)
+    around = first + _most(inside, outside + inside / turns) + leave - busiest
+    serial = (HANDOVER_CYCLES * (products + rounds * chunks)).astype(np.float64)
+    waits = (rounds > 1) & (2 * of.l0c_bytes > chip.memory.l0c_bytes)
+    serial = serial + np.where(waits, out.fix_cycles, 0.0)
+    # What other inputs wait for, the next tile's operands do as well: they come behind them.
+    behind = (out.side_bytes > 0) & (rounds > 1) & (of.pieces > SLOTS)
+    serial = serial + np.where(behind, np.minimum(cube, out.vector_cycles) * (1 - 1 / of.pieces), 0.0)
     # What comes from afar once comes early: what is computed with it again is left for afterwards.
     for load in (feature_map, weights):
         early = load.ddr / bandwidth["ddr"] + inside * (1 - 1 / load.again)
-        serial += max(0.0, early - max(inside, mte2, moved_cycles)) if load.again > 1 else 0.0
-    return Work(
+        serial = serial + np.where(load.again > 1, np.maximum(0.0, early - busiest), 0.0)
+    columns: dict[str, Any] = dict(
         cores=cores,
         cube_cycles=cube,
         vector_cycles=out.vector_cycles,
@@ -95,32 +110,138 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         turns=rounds * chunks,
         steps=products * steps,
         instructions=products * (steps * SCALARS_PER_STEP + chunks * SCALARS_PER_CHUNK) + rounds * SCALARS_PER_TILE,
-        first_cycles=min(first, around),
-        last_cycles=max(0.0, around - first),
+        first_cycles=np.minimum(first, around),
+        last_cycles=np.maximum(0.0, around - first),
         serial_cycles=serial,
     )
+    return Work(**columns)
+
+
+def _most(*columns: Any) -> Any:
+    """Of each tile, the greatest."""
+    return reduce(np.maximum, columns)
+
+
+class Columns:
+    """What `Tile` says of one tile, of many: the same names, and all of it arrays."""
+
+    def __init__(self, tiles: Sequence[Tile], problem: Problem) -> None:
+        self.tiles, self.problem = tiles, problem
+        numbers = np.array(
+            [
+                (
+                    *(t.rows, t.columns, t.outputs, t.stacked, t.images, t.leaving, *t.step, *t.chunk),
+                    *("map" in t.held, "rows" in t.held, "weights" in t.held, *t.trips, *t.cores),
+                )
+                for t in tiles
+            ],
+            np.int64,
+        ).T
+        self.rows, self.columns, self.outputs, self.stacked, self.images, self.leaving = numbers[:6]
+        self.step, self.chunk, self.trips, self.cores = numbers[6:9], numbers[9:11], numbers[14:20], numbers[20:26]
+        self.holds_map, self.holds_rows, self.holds_weights = numbers[11:14].astype(bool)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        return self.rows * self.columns
+
+    @cached_property
+    def rounds(self) -> np.ndarray:
+        return self.trips.prod(axis=0)
+
+    @cached_property
+    def used_cores(self) -> np.ndarray:
+        return self.cores.prod(axis=0)
+
+    @cached_property
+    def products(self) -> np.ndarray:
+        return self.stacked * self.images
+
+    @cached_property
+    def pieces(self) -> np.ndarray:
+        return _quotient(self.outputs, self.leaving)
+
+    @cached_property
+    def map_rows(self) -> np.ndarray:
+        return self.rows * self.stacked * np.where(self.holds_rows, self.trips[HO], 1)
+
+    @cached_property
+    def map_loads(self) -> np.ndarray:
+        loads = self.rounds // np.where(self.holds_map, self.trips[OUT], 1)
+        return np.asarray(loads // np.where(self.holds_rows, self.trips[HO], 1))
+
+    @cached_property
+    def weight_loads(self) -> np.ndarray:
+        of_tiles = np.where(self.holds_map, 1, self.trips[GROUP] * self.trips[OUT])
+        return np.where(self.holds_weights, of_tiles, self.rounds)
+
+    @cached_property
+    def held_weight_bytes(self) -> np.ndarray:
+        """Of weights that stay in L1; where the map does, too, those of all trips."""
+        trips = np.where(self.holds_map, self.trips[OUT] * self.trips[GROUP], 1)
+        return np.asarray(self.problem.blocks * self.outputs * trips * BLOCK_BYTES)
+
+    @cached_property
+    def l0c_bytes(self) -> np.ndarray:
+        return self.products * _rounded(self.positions, FRACTAL) * _rounded(self.outputs, FRACTAL) * 4
+
+    @cached_property
+    def chunks(self) -> np.ndarray:
+        blocks = _quotient(self.problem.extents[C1], self.chunk[0])
+        return np.asarray(self.problem.extents[KD] * blocks * (self.problem.kernel[0] // self.chunk[1]))
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        (rows, columns), (blocks, step_rows, step_columns) = self.problem.kernel, self.step
+        steps = self.problem.extents[KD] * (rows // step_rows) * (columns // step_columns)
+        full, rest = np.divmod(self.problem.extents[C1], self.chunk[0])
+        return np.asarray(steps * (full * _quotient(self.chunk[0], blocks) + _quotient(rest, blocks)))
+
+    @cached_property
+    def box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the map that is loaded at once, with all rows of the kernel."""
+        problem = self.problem
+        height, width = (
+            (extent - 1) * stride + (kernel - 1) * dilation + 1
+            for extent, stride, kernel, dilation in zip(
+                (self.map_rows, self.columns),
+                problem.windows.strides,
+                problem.kernel,
+                problem.windows.dilations,
+                strict=True,
+            )
+        )
+        whole = (self.columns == problem.extents[WO]) & bool(problem.windows.axes.width)
+        width = np.where(whole, problem.map_shape[1], np.minimum(width, problem.map_shape[1]))
+        return np.minimum(height, problem.map_shape[0]), width
+
+
+def _quotient(a: Any, b: Any) -> np.ndarray:
+    return np.asarray(ceil_div(a, b))
+
+
+def _rounded(value: Any, multiple: int) -> np.ndarray:
+    return np.asarray(ceil_to(value, multiple))
 
 
 # ---- beside the cube ---------------------------------------------------------------------------------------------
 
 
-def _product_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
-    rows, columns = ceil_to(tile.positions, FRACTAL), ceil_to(tile.outputs, FRACTAL)
+def _product_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
+    rows, columns = _rounded(of.positions, FRACTAL), _rounded(of.outputs, FRACTAL)
     k = problem.blocks * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
-    return rows * columns * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles
+    return np.asarray(rows * columns * k / chip.macs_per_cycle(problem.dtype) + of.steps * chip.cube.overhead_cycles)
 
 
-def _near_cycles(tile: Tile, problem: Problem, chip: Chip, steps: int) -> float:
+def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     """Of MTE1: windows come for every product, weights for all of a tile; for more where one step has all of k."""
-    windows, weights = tile.rounds * tile.products, tile.rounds
-    if steps == 1:
-        if "map" in tile.held and tile.products == 1:
-            windows //= tile.trips[OUT]
-        if tile.held == {"weights"}:
-            weights = tile.trips[GROUP] * tile.trips[OUT]
+    once, alone = of.steps == 1, of.holds_weights & ~of.holds_map & ~of.holds_rows
+    again = np.where(once & of.holds_map & (of.products == 1), of.trips[OUT], 1)
+    windows = of.rounds * of.products // again
+    weights = np.where(once & alone, of.trips[GROUP] * of.trips[OUT], of.rounds)
     k_bytes = problem.blocks * BLOCK_BYTES
-    a = windows * ceil_to(tile.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
-    return a + weights * ceil_to(tile.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b")
+    a = windows * _rounded(of.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
+    return np.asarray(a + weights * _rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
 
 
 # ---- from afar ---------------------------------------------------------------------------------------------------
@@ -130,27 +251,29 @@ class _Load(NamedTuple):
     """How one operand comes into the cores."""
 
     memory: str  # where it lies
-    shared: bool  # by cores of a cluster: then it comes by way of LLB
-    ddr: float  # bytes of lines, over all cores
-    llb: float  # bytes of the busiest cluster
-    written: float  # bytes into L1 of a core, as long as they take
-    turns: int  # loads of a core
-    turns_far: int  # of these, those that bring something from where it lies
+    shared: np.ndarray  # by cores of a cluster: then it comes by way of LLB
+    ddr: np.ndarray  # bytes of lines, over all cores
+    llb: np.ndarray  # bytes of the busiest cluster
+    written: np.ndarray  # bytes into L1 of a core, as long as they take
+    turns: np.ndarray  # loads of a core
+    turns_far: np.ndarray  # of these, those that bring something from where it lies
 
     @property
-    def again(self) -> int:
+    def again(self) -> np.ndarray:
         """How often all of it is loaded that came from afar once."""
-        return self.turns // self.turns_far
+        return np.asarray(self.turns // self.turns_far)
 
-    def cycles(self, chip: Chip, cores: int) -> float:
+    def cycles(self, chip: Chip, cores: np.ndarray) -> np.ndarray:
         """Of the queue of a core: one load after another, and the same ones in all cores of a cluster at the same time.
 
         Where these share a load, each brings a part of it, in turns in which others load from LLB.
         """
-        if self.shared:
-            return self.ddr / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1")
-        moved = self.llb if self.memory == "llb" else self.ddr / ceil_div(cores, chip.cores_per_cluster)
-        return max(self.written / _rate(chip, f"{self.memory}_l1"), moved / _bandwidth(chip)[self.memory])
+        moved = self.llb if self.memory == "llb" else self.ddr / _quotient(cores, chip.cores_per_cluster)
+        alone = np.maximum(self.written / _rate(chip, f"{self.memory}_l1"), moved / _bandwidth(chip)[self.memory])
+        if not self.shared.any():
+            return alone
+        together = self.ddr / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1")
+        return np.where(self.shared, together, alone)
 
 
 def _bandwidth(chip: Chip) -> dict[str, float]:
@@ -160,70 +283,79 @@ def _bandwidth(chip: Chip) -> dict[str, float]:
 
 
 def _load(
-    tile: Tile,
+    of: Columns,
     problem: Problem,
     chip: Chip,
     name: str,
-    parts: int,
-    lines: float,
-    written: float,
-    turns: int,
-    again: int,
-    ragged: float,
+    parts: np.ndarray,
+    lines: np.ndarray,
+    written: np.ndarray,
+    turns: np.ndarray,
+    again: np.ndarray,
+    ragged: np.ndarray | float,
 ) -> _Load:
     """``parts`` different ones, summed over the clusters, of ``lines`` bytes each; all of it comes ``again`` times.
 
     What cores share stays in LLB where there is room, and comes from DDR once.
     """
-    cores, memory = prod(tile.cores), problem.memory_of(name)
-    clusters, cores_of_cluster = ceil_div(cores, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
+    cores, memory = of.used_cores, problem.memory_of(name)
+    clusters, cores_of_cluster = _quotient(cores, chip.cores_per_cluster), np.minimum(cores, chip.cores_per_cluster)
+    written = written * ragged
+    of_cluster = cores_of_cluster * lines * ragged
     if memory == "llb":
-        return _Load(memory, False, 0.0, cores_of_cluster * lines * ragged, written * ragged, turns, turns)
-    if parts == cores:
-        return _Load(memory, False, parts * lines * ragged, 0.0, written * ragged, turns, turns)
-    c1, chunk = problem.extents[C1], tile.chunk[0]
-    kept = parts / clusters * lines / again * ceil_to(c1, chunk) / c1  # the last chunk takes as much as the others
-    once = again if kept <= problem.llb_bytes else 1
-    llb = parts / clusters * lines / once + cores_of_cluster * lines * ragged
-    return _Load(memory, True, parts * lines / once, llb, written * ragged, turns, turns // once)
+        return _Load(memory, np.zeros(len(cores), bool), np.zeros(len(cores)), of_cluster, written, turns, turns)
+    shared = parts != cores
+    c1 = problem.extents[C1]
+    kept = parts / clusters * lines / again * _last_too(c1, of.chunk[0]) / c1
+    once = np.where(shared & (kept <= problem.llb_bytes), again, 1)
+    ddr = np.where(shared, parts * lines / once, parts * lines * ragged)
+    llb = np.where(shared, parts / clusters * lines / once + of_cluster, 0.0)
+    return _Load(memory, shared, ddr, llb, written, turns, turns // once)
 
 
-def _map_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
+def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:
+    """The last chunk takes as much as the others."""
+    return _quotient(extent, chunk) * chunk
+
+
+def _map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
-    loads = tile.map_loads()
-    height, width = problem.box(tile.map_rows, tile.columns, problem.kernel[0])
+    loads, (height, width), line = of.map_loads, of.box, chip.transfer.ddr_line_bytes
     whole_rows = width == problem.windows.axes.width
-    run = (height * width if whole_rows else width) * size
+    whole_channels = whole_rows & (height == problem.map_shape[0])
+    run = np.where(whole_rows, height * width, width) * size
     # Runs of whole rows go on to the end of a block of 32 bytes where the map does.
-    is_ragged = run % chip.block_bytes > 0 and (not whole_rows or height == problem.map_shape[0])
-    if whole_rows and height == problem.map_shape[0]:  # channels lie one behind the other, and so do their runs
-        loaded = min(problem.channels, tile.chunk[0] * DTYPES[problem.dtype].fractal_k)
-        runs = extents[KD] * ceil_div(problem.channels, loaded)
-        lines = runs * _lines(loaded * run, loaded * run, chip.transfer.ddr_line_bytes)
-    else:
-        runs = problem.channels * extents[KD] * (1 if whole_rows else height)
-        lines = runs * _lines(run, problem.map_shape[1] * size, chip.transfer.ddr_line_bytes)
-    lines *= loads * tile.images
-    written = loads * tile.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
-    turns = loads * (1 if "map" in tile.held else chunks)
-    parts, _ = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
-    ragged = 100 / chip.transfer.ragged_nz_percent if is_ragged else 1.0
-    again = 1 if "map" in tile.held else tile.trips[OUT]
-    return _load(tile, problem, chip, "map", parts, lines, written, turns, again, ragged)
+    is_ragged = (run % chip.block_bytes > 0) & (~whole_rows | whole_channels)
+    # Whole channels lie one behind the other, and so do their runs.
+    loaded = np.minimum(problem.channels, of.chunk[0] * DTYPES[problem.dtype].fractal_k)
+    together = extents[KD] * _quotient(problem.channels, loaded) * _lines(loaded * run, loaded * run, line)
+    runs = problem.channels * extents[KD] * np.where(whole_rows, 1, height)
+    lines = np.where(whole_channels, together, runs * _lines(run, problem.map_shape[1] * size, line))
+    lines = lines * (loads * of.images)
+    written = loads * of.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
+    turns = loads * np.where(of.holds_map, 1, of.chunks)
+    parts, _ = _parts_of_clusters(of, chip)
+    ragged = np.where(is_ragged, 100 / chip.transfer.ragged_nz_percent, 1.0)
+    again = np.where(of.holds_map, 1, of.trips[OUT])
+    return _load(of, problem, chip, "map", parts, lines, written, turns, again, ragged)
 
 
-def _weights_load(tile: Tile, problem: Problem, chip: Chip, chunks: int) -> _Load:
-    loads, held = tile.weight_loads(), "weights" in tile.held
-    moved = loads * (tile.weight_bytes(problem, tile.chunk) if held else problem.blocks * BLOCK_BYTES * tile.outputs)
-    _, parts = _parts_of_clusters(tile.cores, tile.places_last, chip.cores_per_cluster)
-    turns = loads * (1 if held else chunks)
-    again = loads // (tile.trips[GROUP] * tile.trips[OUT]) or 1
-    return _load(tile, problem, chip, "weights", parts, moved, moved, turns, again, 1.0)
+def _weights_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
+    loads, passing_bytes = of.weight_loads, problem.blocks * BLOCK_BYTES * of.outputs
+    moved = loads * np.where(of.holds_weights, of.held_weight_bytes, passing_bytes)
+    _, parts = _parts_of_clusters(of, chip)
+    turns = loads * np.where(of.holds_weights, 1, of.chunks)
+    again = np.maximum(1, loads // (of.trips[GROUP] * of.trips[OUT]))
+    return _load(of, problem, chip, "weights", parts, moved, moved, turns, again, 1.0)
+
+
+def _parts_of_clusters(of: Columns, chip: Chip) -> np.ndarray:
+    """[map or weights, tile]: how many different ones the clusters need, summed over them."""
+    return np.array([_parts(tile.cores, tile.places_last, chip.cores_per_cluster) for tile in of.tiles]).T
 
 
 @lru_cache(maxsize=4096)
-def _parts_of_clusters(cores: tuple[int, ...], places_last: bool, cluster: int) -> tuple[int, int]:
-    """How many different maps and weights the clusters need, summed over them."""
+def _parts(cores: tuple[int, ...], places_last: bool, cluster: int) -> tuple[int, int]:
     order = PLACES_LAST if places_last else OUTPUTS_LAST
     maps: dict[int, set[tuple[int, ...]]] = {}
     weights: dict[int, set[tuple[int, ...]]] = {}
@@ -234,11 +366,14 @@ def _parts_of_clusters(cores: tuple[int, ...], places_last: bool, cluster: int) 
     return sum(map(len, maps.values())), sum(map(len, weights.values()))
 
 
-@lru_cache(maxsize=4096)
-def _lines(run: int, pitch: int, line: int) -> float:
-    """Bytes of all lines that a run touches, on average over where it may begin: at a multiple of ``pitch``."""
-    places = range(0, line, gcd(line, pitch))
-    return line * sum(ceil_div(place + run, line) for place in places) / len(places)
+def _lines(run: np.ndarray, pitch: np.ndarray | int, line: int) -> np.ndarray:
+    """Bytes of all lines that a run touches, on average over where it may begin: at a multiple of ``pitch``.
+
+    From the last of these places in a line a run touches one more line for each such distance that it goes on.
+    """
+    distance = np.gcd(pitch, line)
+    places = line // distance
+    return np.asarray(line * (places + _quotient(run, distance) - 1) / places)
 
 
 # ---- on the way out ----------------------------------------------------------------------------------------------
@@ -247,28 +382,28 @@ def _lines(run: int, pitch: int, line: int) -> float:
 class _Results(NamedTuple):
     """What becomes of the sums of one core."""
 
-    fix_cycles: float
-    vector_cycles: float
-    store_cycles: float  # of MTE3
-    line_bytes: float
-    side_bytes: float  # lines of other inputs of the stages
+    fix_cycles: np.ndarray
+    vector_cycles: np.ndarray
+    store_cycles: np.ndarray  # of MTE3
+    line_bytes: np.ndarray
+    side_bytes: np.ndarray  # lines of other inputs of the stages
     result_in: str
     sides_in: str
 
     @staticmethod
-    def of(tile: Tile, problem: Problem, chip: Chip) -> _Results:
-        rounds = tile.rounds
-        positions = tile.positions * tile.stacked
-        elements = rounds * tile.images * positions * tile.outputs
+    def of(of: Columns, problem: Problem, chip: Chip) -> _Results:
+        images = of.rounds * of.images
+        positions = of.positions * of.stacked
+        elements = images * positions * of.outputs
         run = positions * problem.result_bytes
-        lines = rounds * tile.images * tile.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
-        heads = rounds * tile.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
+        lines = images * of.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
+        heads = of.rounds * of.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
         through_ub, result_in = problem.slave_bytes > 0, problem.memory_of("result")
-        taken = rounds * tile.images * positions * ceil_to(tile.outputs, FRACTAL) * 4
+        taken = images * positions * _rounded(of.outputs, FRACTAL) * 4
         return _Results(
             fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else f"l0c_{result_in}"),
             vector_cycles=elements * problem.vector_bytes / chip.vector.bytes_per_cycle + heads,
-            store_cycles=lines / _rate(chip, f"ub_{result_in}") if through_ub else 0.0,
+            store_cycles=lines / _rate(chip, f"ub_{result_in}") if through_ub else np.zeros(len(lines)),
             line_bytes=lines,
             side_bytes=lines * problem.side_bytes / problem.result_bytes,
             result_in=result_in,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.target import Chip, chip_names, load_chip
-from compiler.tiling.search import Space, Work, queue_cycles
+from compiler.tiling.search import Space, Work, columns_of, queue_cycles, works_in, works_of
 
 # What the trees see. All of it is a ratio, or a number that means the same on every chip.
 FEATURES = (
@@ -56,8 +56,7 @@ FEATURES = (
 )
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A tile, what it makes the chip do, and the cycles that this is thought to take, learned and analytical."""
 
     tile: Any
@@ -69,11 +68,10 @@ class Ranked:
 def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
     """All tiles, the fastest first; of equals the one that the template names first."""
     tiles = list(space.tiles())
-    works = [space.work(tile) for tile in tiles]
-    costs = _Costs.of(works, chip)
+    costs = _Costs.of(works_of(space, tiles), chip)
     cycles = costs.learned(chip) if learned else costs.cycles
-    found = zip(cycles.tolist(), costs.cycles.tolist(), strict=True)
-    listed = [Ranked(tile, work, *each) for tile, work, each in zip(tiles, works, found, strict=True)]
+    found = zip(tiles, works_in(costs.columns), cycles.tolist(), costs.cycles.tolist(), strict=True)
+    listed = [Ranked(*each) for each in found]
     # Where what was learned is below what the busiest queue takes, tiles differ by what it does not know.
     return [listed[index] for index in np.lexsort((costs.cycles, cycles))]
 
@@ -85,18 +83,18 @@ def predicted_cycles(
 
     ``least`` is that of all tiles of the kernel, where these works are not of all.
     """
-    costs = _Costs.of(works, chip)
+    costs = _Costs.of(columns_of(works), chip)
     return costs.learned(chip, least) if learned else costs.cycles
 
 
 def features(works: Sequence[Work], chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
     """[work, feature], in the order of FEATURES."""
-    return _Costs.of(works, chip).features(chip, least)
+    return _Costs.of(columns_of(works), chip).features(chip, least)
 
 
 def least_of(works: Sequence[Work], chip: Chip) -> np.ndarray:
     """The least cycles of each queue and shared path by any tile of a kernel, and the least analytical cost."""
-    return _Costs.of(works, chip).demands.min(axis=0)
+    return _Costs.of(columns_of(works), chip).demands.min(axis=0)
 
 
 @dataclass(frozen=True)
@@ -109,10 +107,7 @@ class _Costs:
     columns: Work  # of all tiles: each number is an array
 
     @classmethod
-    def of(cls, works: Sequence[Work], chip: Chip) -> _Costs:
-        if not works:
-            return cls(np.zeros((0, 9)), np.zeros((0, 3)), np.zeros(0), Work(*np.zeros((len(Work._fields), 0))))
-        columns = Work(*np.array(works, np.float64).T)
+    def of(cls, columns: Work, chip: Chip) -> _Costs:
         queues = np.stack(queue_cycles(columns, chip), axis=1)
         around = np.stack((columns.first_cycles, columns.last_cycles, columns.serial_cycles), axis=1)
         # In the order in which `analytical_cycles` adds: sums of floats depend on it.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from compiler.target import Chip
 from compiler.tiling.template import Tiled
 
@@ -35,7 +37,10 @@ class Work(NamedTuple):
 
 
 class Space(Protocol):
-    """All tiles of one kernel that fit the chip."""
+    """All tiles of one kernel that fit the chip.
+
+    One that has many tiles may also have `work_of_all(tiles)`, at once; each number is an array.
+    """
 
     def tiles(self) -> Sequence[Any]: ...
 
@@ -45,6 +50,25 @@ class Space(Protocol):
         """Bytes of each memory."""
 
     def apply(self, tile: Any) -> Tiled: ...
+
+
+def columns_of(works: Sequence[Work]) -> Work:
+    """Of many tiles as one: each number is an array."""
+    if not works:
+        return Work(*np.zeros((len(Work._fields), 0)))
+    return Work(*np.array(works, np.float64).T)
+
+
+def works_in(columns: Work) -> list[Work]:
+    """Of each tile by itself."""
+    return [Work._make(numbers) for numbers in np.stack(columns, axis=1).tolist()]
+
+
+def works_of(space: Space, tiles: Sequence[Any]) -> Work:
+    """The work of tiles, each number an array."""
+    if tiles and hasattr(space, "work_of_all"):
+        return Work(*np.array(space.work_of_all(tiles), np.float64))
+    return columns_of([space.work(tile) for tile in tiles])
 
 
 def queue_cycles(work: Work, chip: Chip) -> tuple[float, ...]:

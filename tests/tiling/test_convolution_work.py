@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from tvm import te
 
 from compiler.operators.convolution import convolution
 from compiler.target import Chip, load_chip
 from compiler.tiling import convolution as template
-from compiler.tiling.convolution_tiles import HO, OUT, N
-from compiler.tiling.convolution_work import work_of
-from compiler.tiling.search import analytical_cycles, queue_cycles
+from compiler.tiling.convolution_tiles import HO, OUT, N, Tile
+from compiler.tiling.convolution_work import Columns, _lines, work_of
+from compiler.tiling.search import analytical_cycles, queue_cycles, works_in, works_of
 
 DDR, LLB = 7, 8  # of the cycles of the queues
 
@@ -65,3 +66,44 @@ def test_what_comes_once_comes_before_most_of_the_work() -> None:
     tile = next(t for t in space.tiles() if not t.held and t.trips[N] == 4 and t.cores[OUT] == 4 and t.trips[OUT] > 1)
     work = work_of(tile, problem, chip)
     assert analytical_cycles(work, chip) > queue_cycles(work, chip)[DDR] + work.cube_cycles * 3 / 4
+
+
+SHAPES = [((1, 64, 56, 56), 64, 3), ((8, 512, 7, 7), 2048, 1), ((4, 100, 30, 31), 48, 3)]
+
+
+@pytest.mark.parametrize("chip_name", ["tiny", "tw1", "tw2"])
+@pytest.mark.parametrize(("x", "outputs", "kernel"), SHAPES)
+def test_columns_hold_what_each_tile_says_of_itself(
+    chip_name: str, x: tuple[int, ...], outputs: int, kernel: int
+) -> None:
+    space = space_of(load_chip(chip_name), x, outputs, kernel)
+    tiles, problem = space.tiles()[::7], space.problem
+    columns = Columns(tiles, problem)
+
+    def held_weight_bytes(tile: Tile) -> int:
+        return tile._replace(held=tile.held | {"weights"}).weight_bytes(problem, tile.chunk)
+
+    expected = {name: [getattr(tile, name) for tile in tiles] for name in ("positions", "rounds", "products", "pieces")}
+    expected |= {name: [getattr(tile, name)() for tile in tiles] for name in ("map_loads", "weight_loads")}
+    expected |= {name: [getattr(tile, name)(problem) for tile in tiles] for name in ("steps", "chunks")}
+    expected |= {name: [getattr(tile, name) for tile in tiles] for name in ("map_rows", "l0c_bytes")}
+    expected["held_weight_bytes"] = [held_weight_bytes(tile) for tile in tiles]
+    for name, numbers in expected.items():
+        assert getattr(columns, name).tolist() == numbers, name
+    boxes = [problem.box(tile.map_rows, tile.columns, problem.kernel[0]) for tile in tiles]
+    assert list(zip(*(each.tolist() for each in columns.box), strict=True)) == boxes
+
+
+def test_the_work_of_a_tile_does_not_depend_on_the_tiles_beside_it() -> None:
+    space = space_of(load_chip("tw2"), (1, 64, 56, 56), 64, 3)
+    tiles = space.tiles()[::50]
+    assert works_in(works_of(space, tiles)) == [space.work(tile) for tile in tiles]
+
+
+@pytest.mark.parametrize("line", [32, 64])
+def test_lines_of_runs_are_counted_at_all_places_where_one_may_begin(line: int) -> None:
+    for run in (1, 2, 31, 32, 33, 64, 200):
+        for pitch in (2, 6, 14, 32, 48, 64, 112):
+            places = range(0, line, np.gcd(pitch, line))
+            touched = [-(-(place + run) // line) * line for place in places]
+            assert _lines(np.array([run]), np.array([pitch]), line) == np.mean(touched)
