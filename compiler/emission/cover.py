@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.expressions import equivalents, in_type
@@ -78,18 +78,22 @@ class Cover:
         return None
 
     def _narrowed(self, term: Term) -> Iterator[Step | None]:
-        """Rows that do by themselves what is converted to fp32, worked out and converted back.
+        """Rows that do by themselves what is converted to fp32, worked out and converted back, or to another type.
 
         A row computes in fp32 and rounds once, so that is the same; what takes two rows would be rounded between them.
         """
-        given: set[Term] = set()
-        narrow = in_type(term.args[0], term.dtype, given) if term.op == "cast" and term.dtype in _NARROW else None
-        if narrow is None or narrow in given:
+        if term.op != "cast" or term.dtype not in _NARROW:
             return
-        for match in matches(narrow, term.dtype):
-            tensors = dict(match.tensors)
-            if "dst" not in tensors and all(bound in given for bound in tensors.values()):
-                yield self._stepped(narrow, match)
+        for source in _NARROW:
+            given: set[Term] = set()
+            narrow = in_type(term.args[0], source, given)
+            if narrow is None or narrow in given:
+                continue
+            same = narrow if source == term.dtype else replace(term, args=(narrow,))
+            for match in matches(same, term.dtype):
+                tensors = dict(match.tensors)
+                if "dst" not in tensors and all(bound in given for bound in tensors.values()):
+                    yield self._stepped(same, match)
 
     def cycles(self, term: Term) -> float:
         """What it costs to have a term in memory."""

@@ -25,7 +25,11 @@ def holds_identity(initial: Nest, reduction: Nest) -> bool:
         return False
     if not _equal(target.base, filled.base):
         return False
-    return _walked(reduction) == _walked(initial)
+    walked, covered = _walked(reduction), _walked(initial)
+    return [step for step, _ in walked] == [step for step, _ in covered] and all(
+        _equal(mine, others) or reduction.surroundings.analyzer.can_prove_equal(mine, others)
+        for (_, mine), (_, others) in zip(walked, covered, strict=True)
+    )
 
 
 def is_identity(op: str, value: float, dtype: str) -> bool:
@@ -46,14 +50,10 @@ def is_identity(op: str, value: float, dtype: str) -> bool:
 
 def _walked(nest: Nest) -> list[tuple[int, Any]]:
     """What the target moves over: (elements per iteration, extent) of each loop that moves it, by step."""
-    moved = [
-        (step, loop.extent if isinstance(loop.extent, int) else tvm_ffi.StructuralKey(loop.extent))
-        for step, loop in zip(nest.target.coefficients, nest.loops, strict=True)
-        if step
-    ]
+    moved = [(step, loop.extent) for step, loop in zip(nest.target.coefficients, nest.loops, strict=True) if step]
     joined: list[tuple[int, Any]] = []
     for step, extent in sorted(moved, key=lambda one: one[0]):
-        if joined and isinstance(joined[-1][1], int) and isinstance(extent, int):
+        if joined and isinstance(joined[-1][1], int):
             below, count = joined[-1]
             if step == below * count:
                 joined[-1] = (below, count * extent)

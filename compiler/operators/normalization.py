@@ -19,6 +19,8 @@ from compiler.operators.registry import composition, operator
 
 _NARROW = "float16"
 _SMALLER = 0.25  # no difference of fp16 numbers overflows, and the factor of one that large is no denormal
+_PLACES = 16  # of a block, of numbers of two bytes
+_LONG = 4  # blocks
 _NARROW_EPSILON = 1e-6  # a smaller one would make what denormals are rounded by large
 
 
@@ -90,7 +92,7 @@ def _narrow_layer_normalization(
         rows.shape, lambda *i: from_centre(x[i].astype("float32"), 1, rows.row(i)).astype(_NARROW), "centred"
     )
     remainder = te.compute(rows.kept, lambda *i: from_centre(total[i], share, i), "remainder")
-    squares = rows.reduce("row_sum", SUM, "float32", lambda i: rest[i].astype("float32") * rest[i].astype("float32"))
+    squares = _sum_of_squares(rows, rest)
 
     def inverse_of(*i: Any) -> Any:
         around_centre = squares[i] * literal(share, "float32") + literal(epsilon * _SMALLER**2, "float32")
@@ -105,6 +107,29 @@ def _narrow_layer_normalization(
         return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(_NARROW)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+
+
+def _sum_of_squares(rows: Rows, x: te.Tensor) -> te.Tensor:
+    """Of every row; where rows are of whole blocks first of the elements at each place of a block.
+
+    These sums may be narrow: none of their terms cancel out, and bfloat16 holds squares of all fp16 numbers.
+    """
+
+    def square(i: tuple[Any, ...]) -> Any:
+        return x[i].astype("float32") * x[i].astype("float32")
+
+    last = rows.shape[-1]
+    if len(rows.axes) > 1 or last % _PLACES or last < _LONG * _PLACES:
+        return rows.reduce("row_sum", SUM, "float32", square)
+    blocks = te.reduce_axis((0, last // _PLACES), "blocks")
+    places = te.compute(
+        (*rows.kept[:-1], _PLACES),
+        lambda *i: te.sum(square((*i[:-1], blocks * _PLACES + i[-1])), axis=blocks),
+        "place_sum",
+        attrs={"tw.sum": "bfloat16"},
+    )
+    by_place = Rows(shape_of(places), rows.axes)
+    return by_place.reduce("row_sum", SUM, "float32", lambda i: places[i])
 
 
 @operator("RMSNormalization", schedule="norm")

@@ -322,7 +322,7 @@ def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
         moved = max(_bytes(value, lengths), root.moved)
         temporary = max(0, root.peak - root.result)
         if stage.reduced:  # what is folded is as large as all of it, its result is not
-            temporary = max((_walk(part, lengths).peak for part in value.parts), default=0)
+            temporary = max((_walk(part, lengths).peak >> part.halved for part in value.parts), default=0)
         weighted = root.weighted if root.instructions else float(moved)
         total = Effort(
             total.instructions + max(1, root.instructions),
@@ -341,6 +341,7 @@ class _Value:
     cycles: int
     loaded: bool
     parts: tuple[_Value, ...]
+    halved: bool = False  # if it is summed: its halves are added as they are converted
 
 
 def _value(value: Any, known: Known) -> _Value:
@@ -352,14 +353,16 @@ def _value(value: Any, known: Known) -> _Value:
         parts, cycles = tuple(_value(part, known) for part in row.given), row.cycles
     else:
         parts, cycles = () if loaded else tuple(_value(part, known) for part in _operands(value)), _cycles(value)
-    return _Value(axes, itemsize(value.ty.dtype), cycles, loaded, parts)
+    converted = isinstance(value, tirx.Cast) and isinstance(value.value, ir.TensorLoad)
+    halved = converted and str(value.value.ty.dtype) in _NARROW
+    return _Value(axes, itemsize(value.ty.dtype), cycles, loaded, parts, halved)
 
 
 @dataclass
 class _Row:
     """Several operations that are one row of the vector unit, with conversions of what has 16 bits on their way."""
 
-    dtype: str
+    dtype: str  # of what it reads
     given: list[Any] = field(default_factory=list)
     cycles: int = 0
     operations: int = 0
@@ -369,8 +372,12 @@ class _Row:
         """What is worked out in fp32 of numbers of 16 bits, and rounded to such: at the rate of 16 bits."""
         if not isinstance(value, tirx.Cast) or str(value.ty.dtype) not in _NARROW:
             return None
-        row = _Row(str(value.ty.dtype))
-        return row if row._reads(value.value) and 0 < row.operations <= _FUSED else None
+        for dtype in _NARROW:
+            row = _Row(dtype)
+            if row._reads(value.value) and 0 < row.operations <= _FUSED:
+                row.cycles = max(row.cycles, cost.CONVERT if dtype != str(value.ty.dtype) else 0)
+                return row
+        return None
 
     @staticmethod
     def widening(value: Any) -> _Row | None:

@@ -22,8 +22,8 @@ from tvm import ir, s_tir, tirx
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
+from compiler.tiling import narrow_softmax, narrow_sums
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.narrow_softmax import narrowed
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.stages import Stage, Transfer, effort, needs, stages_of, transfer
@@ -106,7 +106,8 @@ class VectorSpace:
     """The blocks of a result that fit UB twice, or once where none does."""
 
     def __init__(self, func: Any, chip: Chip) -> None:
-        self.func, self.chip = narrowed(func), chip
+        self.wide, self.chip = narrow_softmax.narrowed(func), chip
+        self.func = narrow_sums.narrowed(self.wide)
         sch = new_schedule(self.func)
         inline_elementwise(sch)
         self.stages, self.near = stages_of(sch, root_blocks(sch)), near_parameters(sch.mod["main"])
@@ -118,10 +119,13 @@ class VectorSpace:
 
     @cached_property
     def streamed(self) -> Any | None:
-        """The same kernel with reductions that read their inputs piece by piece; None where nothing is reduced."""
+        """The same kernel with reductions that read their inputs piece by piece; None where nothing is reduced.
+
+        Their sums are rounded once for each piece, so none is narrow.
+        """
         from compiler.tiling import streaming
 
-        return streaming.Streamed.of(self.func, self.chip)
+        return streaming.Streamed.of(self.wide, self.chip)
 
     @cached_property
     def candidates(self) -> list[Tile]:

@@ -282,3 +282,21 @@ def test_halves_of_one_buffer_do_not_meet() -> None:
 def test_candidates_know_their_cost() -> None:
     candidate = Candidate("vadd.fp32.1d", 26, 10, lambda: tirx.Evaluate(tirx.IntImm("int32", 0)), overhead_cycles=6)
     assert candidate.total_cycles == 320
+
+
+def test_a_fold_writes_what_one_loop_has_filled_for_it() -> None:
+    """With as many elements as the fold has results, counted by several loops, however many there are."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((64, 1024), "float16", scope="local.ub")
+        b = T.alloc_buffer((64, 16), "float16", scope="local.ub")
+        for o in range(8):
+            for i in range(T.min(16, 100 - o * 16) * 16):
+                b[i // 16, i % 16] = T.float16(0)
+            for i, j, k in T.grid(T.min(16, 100 - o * 16), 16, 64):
+                b[i, j] = b[i, j] + a[i, k * 16 + j]
+
+    lines = emitted(func)[0]
+    assert [line.split(" ")[0] for line in lines[-1:]] == ["vcsum.fp16.3d"], lines
+    assert not any(line.startswith(("vdup", "vadd")) for line in lines), lines

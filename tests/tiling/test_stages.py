@@ -71,6 +71,24 @@ def test_what_one_row_rounds_to_sixteen_bits_counts_as_such() -> None:
     assert effort(stage, stage.axes) == Effort(1, 512, 0)
 
 
+def test_what_one_row_rounds_to_another_type_of_sixteen_bits_is_converted() -> None:
+    def define(x: Any) -> Any:
+        wide = lambda i: x[i].astype("float32")  # noqa: E731
+        return te.compute((256,), lambda i: (wide(i) * wide(i)).astype("bfloat16"), "y")
+
+    (stage,) = stages(define, (256,), dtype="float16")
+    assert effort(stage, stage.axes) == Effort(1, 2 * 512, 0)
+
+
+def test_halves_are_added_as_they_are_converted() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 512), "k")
+        return te.compute((4,), lambda i: te.sum(x[i, k].astype("float32"), axis=k), "sum")
+
+    (stage,) = stages(define, (4, 512), dtype="float16")
+    assert effort(stage, stage.axes).temporary_bytes == 4 * 256 * 4
+
+
 def test_squares_are_widened_by_their_product() -> None:
     def define(x: Any) -> Any:
         k = te.reduce_axis((0, 512), "k")
