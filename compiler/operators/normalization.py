@@ -21,7 +21,9 @@ _NARROW = "float16"
 _SMALLER = 0.25  # no difference of fp16 numbers overflows, and the factor of one that large is no denormal
 _PLACES = 16  # of a block, of numbers of two bytes
 _LONG = 4  # blocks
-_NARROW_EPSILON = 1e-6  # a smaller one would make what denormals are rounded by large
+_NARROW_EPSILON = float(
+    np.float32(1e-6)
+)  # as attributes are; a smaller one would make what denormals are rounded by large
 
 
 def row_mean(rows: Rows, element: Callable[[tuple[Any, ...]], Any]) -> te.Tensor:

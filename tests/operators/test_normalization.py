@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import te
 
 from compiler.errors import InvalidError, UnsupportedError
 from compiler.operators.normalization import layer_normalization
@@ -67,6 +68,13 @@ def test_statistics_of_float16_rows() -> None:
     _, mean, inverse = evaluate("LayerNormalization", x, one)
     np.testing.assert_allclose(mean, wide.mean(1, keepdims=True), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(inverse, 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5), rtol=2e-3)
+
+
+def test_an_epsilon_as_attributes_hold_it_lets_float16_rows_be_narrow() -> None:
+    x, one = (te.placeholder(shape, "float16") for shape in ((4, 64), (64,)))
+    for epsilon, dtype in ((float(np.float32(1e-6)), "float16"), (1e-7, "float32")):
+        stages = te.create_prim_func([x, one, layer_normalization(x, one, epsilon=epsilon)[0]]).script()
+        assert f'centred = T.sblock_alloc_buffer((4, 64), "{dtype}")'.replace(', "float32")', ")") in stages
 
 
 def test_a_small_epsilon_keeps_float16_rows_in_float32() -> None:
