@@ -86,8 +86,8 @@ class Keeping(Staging):
         return cls(each.sharing, core, flag, 0, outer=each.outer, begins_anew=each.begins_anew)
 
     @property
-    def before(self) -> list[Any]:
-        return [tirx.AllocBuffer(self.buffer), *self._bound]
+    def first(self) -> list[tuple[int, Any]]:
+        return []
 
     @property
     def instead(self) -> Any:

@@ -73,14 +73,19 @@ class Staging:
     # ---- the statements
 
     @property
-    def before(self) -> list[Any]:
-        """The buffer, and the first pieces."""
+    def made(self) -> list[Any]:
+        """The buffer, and what is worked out once."""
+        return [tirx.AllocBuffer(self.buffer), *self._bound]
+
+    @property
+    def first(self) -> list[tuple[int, Any]]:
+        """What brings pieces before all loops, behind `made`: each with the first piece that it is for."""
         period, pieces = self.sharing.period, self.sharing.pieces
-        first = list[Any]()
+        found = list[tuple[int, Any]]()
         for begin in range(0, min(self.ahead * period, pieces), period):
             turn = self._place + begin
-            first.append(self._where(turn < pieces, self._stage(turn)))
-        return [tirx.AllocBuffer(self.buffer), *self._bound, *first]
+            found.append((begin, self._where(turn < pieces, self._stage(turn))))
+        return found
 
     @property
     def instead(self) -> Any:

@@ -70,7 +70,7 @@ def _rewritten(func: Any, kept: list[Keeping]) -> Any:
     def begun(attribute: Any) -> Any:
         if thread_variable(attribute) is None:
             return attribute
-        body = sequence([*(statement for each in kept for statement in each.before), attribute.body])
+        body = sequence([*(statement for each in kept for statement in each.made), attribute.body])
         return tirx.AttrStmt(attribute.node, attribute.attr_key, attribute.value, body, attribute.span)
 
     within = structural_map(func, (tirx.Evaluate, replaced))

@@ -89,8 +89,8 @@ def _constants(func: Any) -> frozenset[Any]:
 
 
 def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> Any:
-    # What nobody writes need not wait for other kernels: it comes first.
-    early = sorted(staged, key=lambda each: each.sharing.load.address.buffer not in constants)
+    made = [statement for each in staged for statement in each.made]
+    first = _first_pieces(staged, constants)
 
     def replaced(statement: Any) -> Any:
         for each in staged:
@@ -101,11 +101,22 @@ def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> A
     def begun(attribute: Any) -> Any:
         if thread_variable(attribute) is None:
             return attribute
-        body = sequence([*(statement for each in early for statement in each.before), attribute.body])
+        body = sequence([*made, *first, attribute.body])
         return tirx.AttrStmt(attribute.node, attribute.attr_key, attribute.value, body, attribute.span)
 
     within = structural_map(func, (tirx.Evaluate, replaced))
     return structural_map(within, (tirx.AttrStmt, begun))
+
+
+def _first_pieces(staged: list[Staging], constants: frozenset[Any]) -> list[Any]:
+    """What brings pieces before all loops. What nobody writes need not wait for other kernels: it comes first; then
+    pieces in the order of the turns that load them, of each load one.
+    """
+    found = []
+    for each in staged:
+        waits = each.sharing.load.address.buffer not in constants
+        found += [(waits, turn, statement) for turn, statement in each.first]
+    return [statement for *_, statement in sorted(found, key=lambda one: one[:2])]
 
 
 class _Choice:
