@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import inf, prod
 from typing import Any
@@ -146,6 +146,23 @@ class _Block:
         self.slots[slot] = len(self.steps)
         self.steps += steps
 
+    def heard_early(self, flags: tuple[RingFlag, ...]) -> Iterator[RingFlag]:
+        """The flags, each waited for where its target first needs what its source did in front of it, to the ring or
+        not: another flag for that would keep the source from running ahead, since it has one id for all executions.
+        """
+        for flag in flags:
+            yield flag if flag.carried else replace(flag, before=self._first_need(flag))
+
+    def _first_need(self, flag: RingFlag) -> int:
+        """In the phase in which it is waited for anyway."""
+        begins = max(begin for begin in self.slots.values() if begin <= flag.before)
+        done = [e for step in self.steps[begins : flag.after + 1] for e in step.inside if e.queue == flag.source]
+        for at in range(max(begins, flag.after + 1), flag.before):
+            waiting = (event for event in self.steps[at].inside if event.queue == flag.target)
+            if any(event.conflicts(other, event.common_loops(other)) for event in waiting for other in done):
+                return at
+        return flag.before
+
 
 def _phases(steps: tuple[Step, ...]) -> Iterator[tuple[Turn, object, tuple[Step, ...]]]:
     for step in steps:
@@ -171,7 +188,7 @@ def _with_ids(blocks: list[_Block], taken: dict[Pair, int], event_ids: int) -> t
 
 def _with_own_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
     flags = []
-    for flag in ring_flags(block.steps, block.turn):
+    for flag in block.heard_early(ring_flags(block.steps, block.turn)):
         base = taken.get(flag.pair, 0)
         taken[flag.pair] = base + block.turn.slots
         if taken[flag.pair] > event_ids:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from compiler import pipeline
 from compiler.operators.matmul import gemm, matmul, uncast_product
 from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
@@ -241,6 +242,15 @@ def test_large_products_hold_what_they_can() -> None:
     assert best.is_held_in_part
     whole = [tile for tile in candidates(problem, TW1) if not tile.is_held_in_part]
     assert work_of(best, problem, TW1).ddr_bytes < 0.7 * work_of(whole[0], problem, TW1).ddr_bytes
+
+
+def test_loads_run_ahead_beside_what_is_held() -> None:
+    """One flag tells of both operands; one more would have to be waited for before it is set for the next turn."""
+    chip, tile = load_chip("tw2"), Tile(128, 64, 128, 1, (), 1, 2, "a", Grid((), (1, 1), (1, 16)))
+    a, b = te.placeholder((128, 512), "float16", "a"), te.placeholder((512, 2048), "float16", "b")
+    space = template.space(te.create_prim_func([a, b, matmul(a, b)]), chip)
+    lowered = pipeline.run(pipeline.kernel_passes(), space.apply(tile).func, chip, pipeline.Observer())
+    assert lowered.script().count("tw.set_flag.mte2.mte1") == 1
 
 
 def test_what_is_held_comes_at_once_where_chunks_would_cut_lines() -> None:
