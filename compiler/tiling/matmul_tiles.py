@@ -148,14 +148,24 @@ def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
     return max(parts, key=lambda width: width / line_share(width * problem.result_bytes, line * line, line), default=0)
 
 
+def _narrower(columns: int, problem: Problem, chip: Chip) -> Iterator[int]:
+    """A half of what goes through UB at once, in whole lines: one half is stored while the other leaves the cube."""
+    half, size = columns // 2, problem.result_bytes
+    line = chip.transfer.ddr_line_bytes
+    if half and columns % (2 * FRACTAL) == 0 and half * size % line == 0 and problem.has_columns:
+        yield half
+
+
 def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
     """The tile with chunks of one step and of several, and results on all ways."""
     all_steps = ceil_div(problem.k, tile.step)
     for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
         fine = replace(tile, steps=steps)
-        ways = [fine]
+        ways, columns = [fine], fine.columns
         if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
-            ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
+            columns = _columns(fine, problem, chip, slots)
+            ways.append(replace(fine, columns=columns))
+        ways += [replace(fine, columns=half) for half in _narrower(columns, problem, chip)]
         yield from (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))
 
 

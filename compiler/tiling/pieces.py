@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.target import Chip
 
-LINES = 4  # of DDR that a row of a piece has at least, where rows do not begin with a line
+LINES = 2  # of DDR that a row of a piece has at least, where rows do not begin with a line
 
 
 def rows_may_be_cut(piece_bytes: int, row_bytes: int, chip: Chip) -> bool:

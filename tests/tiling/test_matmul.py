@@ -253,6 +253,17 @@ def test_loads_run_ahead_beside_what_is_held() -> None:
     assert lowered.script().count("tw.set_flag.mte2.mte1") == 1
 
 
+@pytest.mark.parametrize(("chip_name", "slave_bytes"), [("tw1", 2), ("tw2", 0)])
+def test_a_result_may_leave_in_halves(chip_name: str, slave_bytes: int) -> None:
+    """One half is stored while the other one leaves the cube; each in whole lines of DDR."""
+    chip = load_chip(chip_name)
+    problem = Problem((), (), 1024, 1024, 1024, "fp16", slave_bytes, result_bytes=2)
+    found = set(candidates(problem, chip))
+    halves = [tile for tile in found if tile.columns and replace(tile, columns=2 * tile.columns) in found]
+    assert halves
+    assert all(tile.columns * problem.result_bytes % chip.transfer.ddr_line_bytes == 0 for tile in halves)
+
+
 def test_what_is_held_comes_at_once_where_chunks_would_cut_lines() -> None:
     """Half a line of each row of a: the cube would wait for all of a."""
     problem = Problem((), (), 1024, 768, 768, "fp16", 2, result_bytes=2, near=frozenset({"a"}))
