@@ -150,7 +150,7 @@ class _Lowering:
         with self._road(tiled.description):
             subject = pipeline.run(first, tiled.func, self.chip, self.observer)
             kept = [one for one in finishing if not (draft and one.name in FINISHING)]
-            kernel = self._generated(subject, kept, choice)
+            kernel = self._generated(subject, kept, choice, listed=not draft)
         if draft:
             self._drafts[lowered_as] = subject
         return kernel
@@ -162,9 +162,9 @@ class _Lowering:
         with self._road(choice.tile):
             return self._generated(self._drafts[choice.lowered_as], _halves(pipeline.kernel_passes())[1], choice)
 
-    def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice) -> Kernel:
+    def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, listed: bool = True) -> Kernel:
         lowered = pipeline.run(passes, subject, self.chip, self.observer)
-        code = generate(lowered, self.chip, self.name)
+        code = generate(lowered, self.chip, self.name, listed=listed)
         statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
         return Kernel(self.name, code, choice.tile, tuple(self.roads), statistics, (choice,))
 

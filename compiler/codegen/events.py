@@ -31,7 +31,7 @@ from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Args, Instr, View, bind
 from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
-from compiler.tir.structure import structural_walk
+from compiler.tir.structure import items, structural_walk
 
 _PLAIN = (tirx.IntImm, tirx.Var)  # reads nothing
 BETWEEN_CORES = ("cross_set", "cross_wait")
@@ -170,10 +170,12 @@ class Reader:
 
     def _block(self, statement: Any) -> tuple[Step, ...]:
         if isinstance(statement, tirx.SeqStmt):
-            return tuple(step for part in statement.seq for step in self._block(part))
+            return tuple(step for part in items(statement.seq) for step in self._block(part))
         return (self._step(statement),)
 
     def _step(self, statement: Any) -> Step:
+        if type(statement) is tirx.Evaluate:  # most statements are instructions
+            return self._instruction(statement)
         match statement:
             case tirx.For():
                 return self._loop(statement)
@@ -196,8 +198,6 @@ class Reader:
                 return self._variable(statement)
             case tirx.BufferStore():
                 return Step(statement, (*self._loads(statement.value, *statement.indices), self._store(statement)))
-            case tirx.Evaluate():
-                return self._instruction(statement)
         return Step(statement)
 
     def _allocate(self, statement: Any) -> None:

@@ -85,9 +85,13 @@ class Ranges:
         self._of_core: dict[Any, LoopRange] = {}  # values that are the same for all that runs on a core
 
     def read(self, expression: Any) -> Affine:
+        kind = type(expression)
+        if kind is tirx.IntImm:
+            return Affine({}, int(expression.value))
+        if kind is tirx.Var:  # these two are most of what is read
+            known = self.variables.get(expression)
+            return _between(*_ANYTHING) if known is None else known
         match expression:
-            case tirx.IntImm():
-                return Affine({}, int(expression.value))
             case tirx.Add():
                 return self.read(expression.a).plus(self.read(expression.b))
             case tirx.Sub():
@@ -104,8 +108,6 @@ class Ranges:
                 return self.read(expression.value)
             case tirx.Select():
                 return self._either(expression.true_value, expression.false_value)
-            case tirx.Var():
-                return self.variables.get(expression, _between(*_ANYTHING))
         if is_call(expression, "prim.if_then_else") or is_call(expression, "tirx.if_then_else"):
             return self._either(expression.args[1], expression.args[2])
         return _between(*_ANYTHING)

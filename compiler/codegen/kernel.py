@@ -8,7 +8,7 @@ from typing import Any
 
 from compiler.codegen.gate import put_gate
 from compiler.codegen.items import Item, Loop, Step, operands_of
-from compiler.codegen.lowering import Lowering, Parameter
+from compiler.codegen.lowering import Lowering, Parameter, text_of
 from compiler.codegen.memory import check_capacity
 from compiler.codegen.prologue import Ahead, Prologue
 from compiler.codegen.reach import Reaches
@@ -58,8 +58,8 @@ class KernelCode:
         self.__dict__.update(state, instrs=decode(state["instrs"]), prologue=prologue)
 
 
-def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
-    """The code of a kernel in instruction form, allocated and synchronised."""
+def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True) -> KernelCode:
+    """The code of a kernel in instruction form, allocated and synchronised; ``listed`` with its statements."""
     lowering = Lowering(func, chip)
     reaches = Reaches(lowering.cores)
     reaches.loops_of(lowering.root)
@@ -88,7 +88,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel") -> KernelCode:
         tuple(moved_to(memories, list(instrs), reached.far)),
         allocated.relocations,
         tuple(replace(each, memory=memories.get(i, each.memory)) for i, each in enumerate(lowering.parameters)),
-        tuple(lowering.texts),
+        tuple(map(text_of, lowering.statements)) if listed else (),
         allocated.texts,
         used,
         lowering.cores,

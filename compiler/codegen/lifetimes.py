@@ -14,7 +14,7 @@ from compiler.codegen.memory import free_bytes
 from compiler.codegen.packing import Lifetime, live_peak, spread
 from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
 from compiler.target import Chip
-from compiler.tir.structure import structural_walk
+from compiler.tir.structure import items, structural_walk
 
 # What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
 ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
@@ -51,7 +51,7 @@ class _Walk:
         self.step += 1
         match statement:
             case tirx.SeqStmt():
-                for part in statement.seq:
+                for part in items(statement.seq):
                     self.statement(part)
             case tirx.For():
                 self._use(statement.extent)

@@ -28,7 +28,7 @@ from compiler.codegen.values import ZERO, Block, Linear, Operand, Values
 from compiler.errors import CapacityError, Problem
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
-from compiler.tir.structure import answered_once
+from compiler.tir.structure import answered_once, items
 
 _CALL = 'T.call_extern("void", "'
 _LINE = 64  # what a core's share of a scratch buffer is a multiple of
@@ -61,7 +61,7 @@ class Lowering:
         self.scalars = Scalars(self.values, self.root)
         self.scalars.address_of = self._address
         self.scalars.memory_of = self._memory
-        self.texts: list[str] = []
+        self.statements: list[Any] = []  # those that become instructions
         self.memory: dict[str, int] = {}
         self.cores = 1
         self._bases: dict[Any, Linear] = {}
@@ -152,14 +152,14 @@ class Lowering:
         return then
 
     def _text(self, statement: Any) -> int:
-        self.texts.append(_text_of(statement))
-        return len(self.texts) - 1
+        self.statements.append(statement)
+        return len(self.statements) - 1
 
     def _statement(self, statement: Any, block: Block) -> None:
-        self.scalars.loads.statement(block, len(self.texts) - 1)
+        self.scalars.loads.statement(block, len(self.statements) - 1)
         match statement:
             case tirx.SeqStmt():
-                for part in statement.seq:
+                for part in items(statement.seq):
                     self._statement(part, block)
             case tirx.For():
                 self._loop(statement, block)
@@ -210,7 +210,7 @@ class Lowering:
                 self._statement(statement.body, block)
             return
         (operand,) = self.values.all_in_range((self.values.operand(count),))
-        body, text = block.inner(is_loop_body=True), len(self.texts)
+        body, text = block.inner(is_loop_body=True), len(self.statements)
         counter = self.values.pinned(body)
         self.scalars.variables[statement.loop_var] = first.plus(Linear({counter: 1}), step)
         self._statement(statement.body, body)
@@ -226,7 +226,7 @@ class Lowering:
             self._statement(statement.then_case, block)
             return
         then, otherwise = block.inner(is_loop_body=False), block.inner(is_loop_body=False)
-        text = len(self.texts)
+        text = len(self.statements)
         self._statement(statement.then_case, then)
         if statement.else_case is not None:
             self._statement(statement.else_case, otherwise)
@@ -274,7 +274,8 @@ def _has_core_axis(statement: Any) -> bool:
 
 
 @answered_once
-def _text_of(statement: Any) -> str:
+def text_of(statement: Any) -> str:
+    """A statement as listings show it."""
     text = str(statement).splitlines()[-1].strip()
     if text.startswith(_CALL):
         name, _, slots = text.removeprefix(_CALL).partition('", ')

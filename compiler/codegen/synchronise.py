@@ -185,10 +185,15 @@ def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
             yield sync.queues
 
 
-def _syncs(ring: Ring, mnemonic: str, slot: Any = None) -> Iterator[tuple[Sync, RingFlag]]:
-    """A set, or a wait, of each flag of a ring: of the slot that is a variable, or of all."""
+def _syncs(ring: Ring, mnemonic: str) -> Iterator[tuple[Sync, RingFlag]]:
+    """A set, or a wait, of each flag of a ring, of all slots."""
     for flag, base in ring.flags:
-        yield Sync(mnemonic, flag.pair, base, slot, ring.turn.slots), flag
+        yield _sync(mnemonic, ring, flag, base), flag
+
+
+def _sync(mnemonic: str, ring: Ring, flag: RingFlag, base: int, slot: Any = None) -> Sync:
+    """A set, or a wait, of one flag of a ring: of the slot that is a variable, or of all."""
+    return Sync(mnemonic, flag.pair, base, slot, ring.turn.slots)
 
 
 class _Block:
@@ -250,14 +255,16 @@ class _Block:
 
     def turn(self, rings: list[tuple[Ring, object]], at: int, *, last: bool = False) -> None:
         """What stands in front of a statement of the block, or behind the last one, in every execution."""
-        for ring, slot in rings:
-            for sync, flag in _syncs(ring, "set_flag", slot):
-                if at and flag.after + 1 == at + ring.slots[slot]:
-                    self._put(sync)
+        here = [(ring, slot, at + ring.slots[slot]) for ring, slot in rings]
+        for ring, slot, place in here:
+            for flag, base in ring.flags:
+                if at and flag.after + 1 == place:
+                    self._put(_sync("set_flag", ring, flag, base, slot))
                     self._set[ring, flag] = len(self._entries), self.state
-        for ring, slot in rings:
-            for sync, flag in _syncs(ring, "wait_flag", slot):
-                if not last and flag.before == at + ring.slots[slot]:
+        for ring, slot, place in here:
+            for flag, base in ring.flags:
+                if not last and flag.before == place:
+                    sync = _sync("wait_flag", ring, flag, base, slot)
                     self._put(sync)
                     if not flag.carried and (ring, flag) in self._set:  # else a phase before this one has set it
                         self._learn(*self._set[ring, flag], flag)

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from compiler.tir.conditions import conditional
-from compiler.tir.structure import structural_map, structural_walk
+from compiler.tir.structure import items, structural_map, structural_walk
 
 Node = TypeVar("Node")
 
@@ -85,9 +85,10 @@ def statements(stmt: Any | None) -> list[Any]:
     """What a statement runs in order: the flattened items of a sequence, or itself."""
     if stmt is None:
         return []
-    if isinstance(stmt, tirx.SeqStmt):
-        return [item for part in stmt.seq for item in statements(part)]
-    if isinstance(stmt, tirx.Evaluate) and isinstance(stmt.value, tirx.IntImm):
+    kind = type(stmt)
+    if kind is tirx.SeqStmt:
+        return [item for part in items(stmt.seq) for item in statements(part)]
+    if kind is tirx.Evaluate and isinstance(stmt.value, tirx.IntImm):
         return []
     return [stmt]
 
@@ -138,18 +139,21 @@ class Rewriter:
         return func if body.same_as(func.body) else func.with_body(body, func.span)
 
     def statement(self, stmt: Any | None) -> Any | None:
-        if isinstance(stmt, tirx.For):
+        if stmt is None:
+            return None
+        kind = type(stmt)  # TVM's statements have no kinds below these, and asking a node for its own is fast
+        if kind is tirx.For:
             self.bind(stmt.loop_var, stmt.min, stmt.extent)
             return self.loop(stmt)
-        if isinstance(stmt, tirx.IfThenElse):
+        if kind is tirx.IfThenElse:
             return self.branch(stmt)
-        if isinstance(stmt, tirx.BufferStore):
+        if kind is tirx.BufferStore:
             return self.store(stmt)
-        if isinstance(stmt, tirx.SeqStmt):
+        if kind is tirx.SeqStmt:
             return self.sequence(stmt)
-        if isinstance(stmt, tirx.AttrStmt) and not is_opaque(stmt):
+        if kind is tirx.AttrStmt and not is_opaque(stmt):
             return self.attribute(stmt)
-        return stmt if stmt is None else self.other(stmt)
+        return self.other(stmt)
 
     def bind(self, var: Any, start: Any, extent: Any) -> None:
         """Note the range of a variable; inside its loop the extent is positive."""
@@ -175,7 +179,7 @@ class Rewriter:
         return stmt
 
     def sequence(self, seq: tirx.SeqStmt) -> Any | None:
-        before = list(seq.seq)
+        before = items(seq.seq)
         after = [self.statement(part) for part in before]
         if all(same(new, old) for new, old in zip(after, before, strict=True)):
             return seq

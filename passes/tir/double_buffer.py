@@ -28,7 +28,7 @@ from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence, statements
-from compiler.tir.structure import structural_map, structural_walk
+from compiler.tir.structure import items, structural_map, structural_walk
 from passes.base import Pass
 
 
@@ -79,7 +79,8 @@ class DoubleBuffer(Pass):
             block.slots = max(2, block.least)
         if any(Queue.S in local.queues for block in blocks if block.least > 1 for local in block.buffers):
             return None
-        written, rings = _fitting(subject, blocks, chip)
+        tried = dict[tuple[int, ...], tuple[_Rings, Rings] | set[str]]()
+        written, rings = _fitting(subject, blocks, chip, tried)
         if any(block.slots < block.least for block in blocks):
             return None
         late = [
@@ -88,7 +89,7 @@ class DoubleBuffer(Pass):
         for block in late:
             block.slots = self.most_slots
         if late:
-            written, _ = _fitting(subject, blocks, chip)
+            written, _ = _fitting(subject, blocks, chip, tried)
         return written.func if written.allocations else subject
 
     def _is_late(self, block: _Block, written: _Rings, rings: Rings) -> bool:
@@ -101,22 +102,38 @@ class DoubleBuffer(Pass):
         )
 
 
-def _fitting(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings]:
-    """The kernel with rings of the blocks, whose slots are made fewer until everything fits (condition 4)."""
+def _fitting(
+    func: Any, blocks: list[_Block], chip: Chip, tried: dict[tuple[int, ...], tuple[_Rings, Rings] | set[str]]
+) -> tuple[_Rings, Rings]:
+    """The kernel with rings of the blocks, whose slots are made fewer until everything fits (condition 4).
+
+    ``tried``: what became of each choice of slots, so that none is written twice.
+    """
     while True:
-        written = _Rings(func, blocks)
-        excess = _overflows(written.func, chip)
-        if not excess:
-            try:
-                return written, find_rings(Reader(chip, placed=False).kernel(written.func), chip.event_ids)
-            except OutOfIds:
-                pass
-        several = [block for block in blocks if block.slots > 1]
+        slots = tuple(block.slots for block in blocks)
+        if slots not in tried:
+            tried[slots] = _with_slots(func, blocks, chip)
+        found = tried[slots]
+        if isinstance(found, tuple):
+            return found
+        excess, several = found, [block for block in blocks if block.slots > 1]
         if not several:
-            return written, Rings({}, {})
+            return _Rings(func, blocks), Rings({}, {})
         worst = [block for block in several if any(local.memory in excess for local in block.buffers)]
         least = min(worst or several, key=lambda block: (block.slots <= block.least, -block.slots, block.turns))
         least.slots -= 1
+
+
+def _with_slots(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings] | set[str]:
+    """The kernel with rings of the blocks; or the memories that it does not fit, none where there are too few flags."""
+    written = _Rings(func, blocks)
+    excess = _overflows(written.func, chip)
+    if excess:
+        return excess
+    try:
+        return written, find_rings(Reader(chip, placed=False).kernel(written.func), chip.event_ids)
+    except OutOfIds:
+        return set()
 
 
 def _overflows(func: Any, chip: Chip) -> set[str]:
@@ -268,7 +285,7 @@ class _Finder:
     def _sequence(self, sequence: Any) -> None:
         self._loops_of[sequence] = self._loops
         outer, self._path = self._path, (*self._path, sequence)
-        for part in sequence.seq:
+        for part in items(sequence.seq):
             self.statement(part)
         self._path = outer
 
@@ -335,7 +352,7 @@ class _Rings:
         return statement
 
     def _sequence(self, block: Any, loops: int) -> Any:
-        parts = [self._statement(part, loops) for part in block.seq]
+        parts = [self._statement(part, loops) for part in items(block.seq)]
         if block not in self._blocks:
             return sequence(parts)
         if any(is_phase(part) for part in parts if part is not None):
@@ -375,6 +392,6 @@ def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:
         if access.source not in rings:
             return access
         ring, slot = rings[access.source]
-        return tirx.BufferLoad(ring, [slot, *access.indices])
+        return tirx.BufferLoad(ring, [slot, *items(access.indices)])
 
     return structural_map(statement, (ir.TensorLoad, load))
