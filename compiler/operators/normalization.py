@@ -42,11 +42,18 @@ def inverse_deviation(rows: Rows, variance: te.Tensor, epsilon: float) -> te.Ten
     return te.compute(rows.kept, lambda *i: tirx.rsqrt(variance[i] + literal(epsilon, "float32")), "inverse_deviation")
 
 
-def _affine(value: Any, scale: Any, bias: Any) -> Any:
-    """``value * scale + bias`` in float32; either may be left out."""
+def _affine(value: Any, scale: Any, bias: Any, dtype: str) -> Any:
+    """``value * scale + bias`` of a normalised value, as ``dtype``; either may be left out.
+
+    Where all is fp16 the value, which is less than the root of a row's elements, is rounded to it first: both steps
+    are then one in fp16, and neither scale nor bias is converted.
+    """
+    terms = [term for term in (scale, bias) if term is not None]
+    if terms and {dtype, *(str(term.dtype) for term in terms)} == {_NARROW}:
+        value = value.astype(_NARROW).astype("float32")
     if scale is not None:
         value = value * scale.astype("float32")
-    return value if bias is None else value + bias.astype("float32")
+    return (value if bias is None else value + bias.astype("float32")).astype(dtype)
 
 
 @operator("LayerNormalization", schedule="norm")
@@ -68,7 +75,7 @@ def layer_normalization(
 
     def normalised(*i: Any) -> Any:
         value = rest[i] * inverse[rows.row(i)]
-        return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(result_dtype(x))
+        return _affine(value, read(scale, i), None if bias is None else read(bias, i), result_dtype(x))
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
 
@@ -105,8 +112,8 @@ def _narrow_layer_normalization(
 
     def normalised(*i: Any) -> Any:
         offset, times = (one[rows.row(i)].astype(_NARROW).astype("float32") for one in (remainder, factor))
-        value = ((rest[i].astype("float32") - offset) * times).astype(_NARROW).astype("float32")
-        return _affine(value, read(scale, i), None if bias is None else read(bias, i)).astype(_NARROW)
+        value = (rest[i].astype("float32") - offset) * times
+        return _affine(value, read(scale, i), None if bias is None else read(bias, i), _NARROW)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
 
@@ -144,7 +151,7 @@ def rms_normalization(
     dtype = result_dtype(x)
     return te.compute(
         rows.shape,
-        lambda *i: _affine(x[i].astype("float32") * inverse[rows.row(i)], read(scale, i), None).astype(dtype),
+        lambda *i: _affine(x[i].astype("float32") * inverse[rows.row(i)], read(scale, i), None, dtype),
         "rmsnorm",
     )
 
@@ -175,7 +182,7 @@ def instance_normalization(x: te.Tensor, scale: te.Tensor, bias: te.Tensor, *, e
     dtype = result_dtype(x)
     return te.compute(
         rows.shape,
-        lambda *i: _affine(rest[i] * inverse[rows.row(i)], scale[i[1]], bias[i[1]]).astype(dtype),
+        lambda *i: _affine(rest[i] * inverse[rows.row(i)], scale[i[1]], bias[i[1]], dtype),
         "instancenorm",
     )
 
@@ -218,7 +225,7 @@ def grouped_normalization(x: te.Tensor, scale: te.Tensor, bias: te.Tensor, *, ep
     dtype = result_dtype(x)
     return te.compute(
         rows.shape,
-        lambda *i: _affine(rest[i] * inverse[rows.row(i)], read(scale, i[1:3]), read(bias, i[1:3])).astype(dtype),
+        lambda *i: _affine(rest[i] * inverse[rows.row(i)], read(scale, i[1:3]), read(bias, i[1:3]), dtype),
         "groupnorm",
     )
 

@@ -86,6 +86,27 @@ def test_a_small_epsilon_keeps_float16_rows_in_float32() -> None:
     np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("chip", [None, "tw1", "tw2"])
+def test_a_normalised_value_is_rounded_before_scale_and_bias_of_float16(chip: str | None) -> None:
+    """Rows in fp32: three roundings to fp16 reach a result, of which two are of what scale and bias make of it."""
+    x = hard_rows(777)[:16]
+    scale, bias = (floats(seed, 777, dtype="float16") for seed in (1, 2))
+    wide = x.astype("float64")
+    rest = wide - wide.mean(1, keepdims=True)
+    expected = rest / np.sqrt(np.square(rest).mean(1, keepdims=True) + 1e-12) * scale.astype("float64") + bias
+
+    def define(*given: te.Tensor) -> te.Tensor:
+        return layer_normalization(*given, epsilon=1e-12)[0]
+
+    if chip is None:
+        result = evaluate("LayerNormalization", x, scale, bias, outputs=1, epsilon=1e-12)
+    else:
+        found = run(vector.schedule, chip, {"x": x, "scale": scale, "bias": bias}, define)
+        assert "vmadd.fp16" in found.func.script()
+        result = found.output
+    np.testing.assert_allclose(result.astype("float64"), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_rms_normalization() -> None:
     x, scale = floats(0, 3, 5, dtype="float16"), floats(1, 5, dtype="float16")
     wide = x.astype("float64")
