@@ -29,6 +29,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.convolution_places import in_lines
 from compiler.tiling.convolution_stages import BIAS, bring_bias, channels_last, merged, started_with_bias
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
@@ -75,7 +76,7 @@ class ConvolutionSpace:
 
 def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
-    func = started_with_bias(merged(func), chip)
+    func = started_with_bias(merged(in_lines(func, HO, chip)), chip)
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0]
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)

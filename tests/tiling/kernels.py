@@ -42,8 +42,11 @@ def run(
     code = generate(lowered, chip)
     parameters = [p for p in code.parameters if not p.scratch]
     roles = ["input"] * len(inputs) + ["output"]
+    # The shapes of the function that was given: a template may cut the same elements into other rows.
+    shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in func.params]
     buffers = [
-        GraphBuffer(p.name, p.dtype, p.shape, p.size_bytes, role) for p, role in zip(parameters, roles, strict=True)
+        GraphBuffer(p.name, p.dtype, shape, p.size_bytes, role)
+        for p, shape, role in zip(parameters, shapes, roles, strict=True)
     ]
     names = tuple(p.name for p in parameters)
     program = link([PlacedKernel("kernel", code, names)], chip, buffers).program

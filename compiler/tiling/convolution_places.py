@@ -1,0 +1,157 @@
+"""Convolutions whose windows are single elements, side by side: where a row of places ends means nothing to them.
+
+Rows lie one after another in DDR. With rows that are a line of DDR long, tiles of whole rows begin and end where lines
+do, and cores can have as many places as each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import gcd, prod
+from typing import Any
+
+from tvm import ir, s_tir, sym, tirx
+
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL
+from compiler.target import Chip
+from compiler.tir.rewriter import loop_with, uses
+from compiler.tir.scopes import ISA_DTYPE
+from compiler.tir.structure import structural_map, structural_walk
+
+WINDOWS = "windows"  # the block that makes the windows' matrix
+
+
+def in_lines(func: Any, rows_axis: int, chip: Chip) -> Any:
+    """The function with rows as long as a line of DDR, or as the part of one that all places are a multiple of.
+
+    ``rows_axis``: which axis of the windows' matrix counts rows of places; the next one counts columns. The function
+    stays as it was where not all of this holds:
+
+    1. Each block works at one place in each turn; which one decides nothing but what the block reads and writes.
+    2. Tensors have columns behind rows, all those of the result and no others: windows neither step nor stand over an
+       edge.
+    3. A row fills a block of bytes, and rows of a fractal: shorter ones cannot be cut as well as they were.
+    """
+    places = _Places()
+    for realize in _realizations(func):
+        if not places.take(realize, rows_axis):
+            return func
+    return places.rewritten(func, chip)
+
+
+@dataclass
+class _Places:
+    """Which axes count rows; the next ones count columns."""
+
+    extents: tuple[int, int] = (0, 0)
+    tensors: dict[Any, int] = field(default_factory=dict)
+    without: set[Any] = field(default_factory=set)  # tensors that have no places
+    counted: tuple[set[Any], set[Any]] = field(default_factory=lambda: (set(), set()))  # variables of rows, of columns
+
+    def take(self, realize: Any, rows_axis: int) -> bool:
+        """Note what a block does; False where condition 1 or 2 does not hold."""
+        block, touched = realize.block, _touched(realize.block)
+        first = rows_axis if block.name_hint == WINDOWS else self._rows_of(block, touched)
+        if first is None:
+            self.without.update(tensor for tensor, _ in touched)
+            return not any(tensor in self.tensors for tensor, _ in touched)
+        pair = block.iter_vars[first : first + 2]
+        variables, loops = [axis.var for axis in pair], list(realize.iter_values)[first : first + 2]
+        extents = (int(pair[0].dom.extent), int(pair[1].dom.extent))
+        if not any(self.extents):
+            self.extents = extents
+        plain = all(int(axis.iter_type) == int(tirx.IterVar.DataPar) for axis in pair)
+        if not plain or extents != self.extents or not all(isinstance(loop, ir.Var) for loop in loops):
+            return False
+        if any(uses(value, variables) for value in _without_reads(block)):
+            return False
+        for found, axis in zip(self.counted, zip(variables, loops, strict=True), strict=True):
+            found.update(axis)
+        return all(self._at_place(tensor, indices, variables) for tensor, indices in touched)
+
+    def _rows_of(self, block: Any, touched: Sequence[tuple[Any, Any]]) -> int | None:
+        """The axis that counts rows, as the first tensor that has places shows it."""
+        rows = next((indices[self.tensors[tensor]] for tensor, indices in touched if tensor in self.tensors), None)
+        axes = range(len(block.iter_vars) - 1)
+        return None if rows is None else next((axis for axis in axes if block.iter_vars[axis].var.same_as(rows)), None)
+
+    def _at_place(self, tensor: Any, indices: Sequence[Any], variables: Sequence[Any]) -> bool:
+        axes = [axis for axis, index in enumerate(indices) if uses(index, variables)]
+        if not axes:
+            return tensor not in self.tensors
+        first = axes[0]
+        if axes != [first, first + 1] or tensor in self.without or self.tensors.setdefault(tensor, first) != first:
+            return False
+        in_order = all(index.same_as(var) for index, var in zip(indices[first : first + 2], variables, strict=True))
+        return in_order and tuple(int(extent) for extent in tensor.shape[first : first + 2]) == self.extents
+
+    def rewritten(self, func: Any, chip: Chip) -> Any:
+        if not self.tensors:
+            return func
+        far = [tensor for tensor in self.tensors if any(tensor.same_as(one) for one in func.params)]
+        itemsize = min((DTYPES[ISA_DTYPE[str(tensor.dtype)]].itemsize for tensor in far), default=1)
+        width = gcd(prod(self.extents), chip.transfer.ddr_line_bytes // itemsize)
+        if width == self.extents[1] or width < max(FRACTAL, chip.block_bytes // itemsize):
+            return func
+        counts = (prod(self.extents) // width, width)
+        extents = {variable: count for found, count in zip(self.counted, counts, strict=True) for variable in found}
+        shaped = {tensor: _with_extents(tensor, axis, counts) for tensor, axis in self.tensors.items()}
+
+        def block(node: Any) -> Any:
+            axes = [_with_extent(axis, extents.get(axis.var)) for axis in node.iter_vars]
+            parts = (node.reads, node.writes, node.name_hint, node.body, node.init)
+            return s_tir.SBlock(axes, *parts, node.alloc_buffers, node.match_buffers, node.annotations)
+
+        def loop(node: Any) -> Any:
+            extent = extents.get(node.loop_var)
+            return node if extent is None else loop_with(node, node.body, extent=tirx.IntImm("int32", extent))
+
+        # Blocks and loops first: they are found by their variables.
+        cut_anew = structural_map(func, [(s_tir.SBlock, block), (tirx.For, loop)])
+        return structural_map(cut_anew, (tirx.Var, lambda var: shaped.get(var, var)))
+
+
+def _with_extents(tensor: Any, axis: int, extents: tuple[int, int]) -> Any:
+    shape = [int(extent) for extent in tensor.shape]
+    shape[axis : axis + 2] = extents
+    return tirx.decl_buffer(shape, tensor.dtype, tensor.name, scope=tensor.scope(), layout=None)
+
+
+def _with_extent(axis: Any, extent: int | None) -> Any:
+    if extent is None:
+        return axis
+    return tirx.IterVar(ir.Range.from_min_extent(0, extent), axis.var, axis.iter_type, axis.thread_tag)
+
+
+def _realizations(func: Any) -> Iterator[Any]:
+    """Of the blocks that hold no others, in program order."""
+    found: list[Any] = []
+    structural_walk(func.body, (s_tir.SBlockRealize, found.append))
+    return (realize for realize in found if realize.block.iter_vars)
+
+
+def _parts(block: Any) -> list[Any]:
+    return [part for part in (block.init, block.body) if part is not None]
+
+
+def _touched(block: Any) -> list[tuple[Any, list[Any]]]:
+    """The tensors that a block reads and writes, at which indices."""
+    found: list[tuple[Any, Sequence[Any]]] = []
+    for part in _parts(block):
+        structural_walk(part, (ir.TensorLoad, lambda load: found.append((load.source, load.indices))))
+        structural_walk(part, (tirx.BufferStore, lambda store: found.append((store.buffer, store.indices))))
+    analyzer = sym.Analyzer()
+    for axis in block.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+    return [(tensor, [analyzer.simplify(index) for index in indices]) for tensor, indices in found]
+
+
+def _without_reads(block: Any) -> list[Any]:
+    """The values that a block writes, an unknown in the place of each element that is read."""
+    values: list[Any] = []
+    for part in _parts(block):
+        structural_walk(part, (tirx.BufferStore, lambda store: values.append(store.value)))
+    unknown = ir.TensorLoad, lambda load: tirx.Var("read", str(load.source.dtype))
+    return [structural_map(value, unknown, order="pre") for value in values]

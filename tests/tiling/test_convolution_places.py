@@ -1,0 +1,75 @@
+"""Rows of single elements, cut anew in lengths of DDR's lines: where that happens, and that results are the same."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from compiler.operators.convolution import convolution
+from compiler.target import load_chip
+from compiler.tiling import convolution as template
+from compiler.tiling.convolution_tiles import HO, WO
+from tests.tiling.test_convolution import check, name_of
+
+CHIPS = ("tw1", "tw2", "tiny")
+
+CASES: list[dict[str, Any]] = [
+    {"x": (1, 20, 12, 12), "w": (18, 20, 1, 1)},
+    {"x": (2, 40, 9, 32), "w": (24, 20, 1, 1), "group": 2},
+    {"x": (1, 9, 3, 4, 8), "w": (6, 9, 1, 1, 1)},
+]
+
+
+def rows_and_columns(
+    size: tuple[int, int], dtype: str = "float16", kernel: int = 1, sides: int = 0, **windows: Any
+) -> tuple[int, int]:
+    """Of the result as tiles are cut from it, that of a convolution to which so many tensors are added."""
+    block = 16 if dtype == "float16" else 32
+    x = te.placeholder((1, 20, *size), dtype, "x")
+    packed = te.placeholder((1, 1, -(-20 // block), kernel, kernel, 18, block), dtype, "packed")
+    attributes: dict[str, Any] = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), **windows}
+    result = convolution(x, packed, kernel=(kernel, kernel), channels=20, outputs=18, **attributes)
+    added = [te.placeholder(result.shape, str(result.dtype), f"side{number}") for number in range(sides)]
+    total = reduce(_sum, added, result)
+    cut = te.compute(total.shape, lambda *i: te.max(total(*i), tirx.const(0, str(total.dtype))), "relu")
+    extents = template.space(te.create_prim_func([x, packed, *added, cut]), load_chip("tw1")).problem.extents
+    return extents[HO], extents[WO]
+
+
+def _sum(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return te.compute(a.shape, lambda *i: a(*i) + b(*i), "add")
+
+
+@pytest.mark.parametrize("sides", [0, 2])
+def test_rows_are_lines_or_parts_of_one(sides: int) -> None:
+    assert rows_and_columns((56, 56), sides=sides) == (49, 64)
+    assert rows_and_columns((28, 28), sides=sides) == (49, 16)
+
+
+def test_rows_stay_where_they_would_fill_no_block() -> None:
+    assert rows_and_columns((14, 14)) == (14, 14)  # 196 places are four times 49
+    assert rows_and_columns((28, 28), "int8") == (28, 28)  # 16 of them are half a block
+    assert rows_and_columns((56, 56), "int8") == (49, 64)
+
+
+@pytest.mark.parametrize(
+    "windows", [{"kernel": 3, "pads": (1, 1, 1, 1)}, {"strides": (2, 2)}, {"pads": (0, 8, 0, 0)}], ids=str
+)
+def test_windows_of_several_elements_keep_their_rows(windows: dict[str, Any]) -> None:
+    (rows, columns), (_, stride) = rows_and_columns((24, 24), **windows), windows.get("strides", (1, 1))
+    assert (rows, columns) in ((24 // stride, 24 // stride), (24, 32))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("side", [False, True], ids=["alone", "added"])
+def test_results_are_the_same(chip: str, case: dict[str, Any], side: bool) -> None:
+    check(chip, case, "float16", bias="float32", relu=True, side=side)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_results_of_other_types(dtype: str) -> None:
+    check("tw2", {"x": (1, 20, 16, 12), "w": (18, 20, 1, 1)}, dtype)
