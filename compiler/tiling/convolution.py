@@ -108,7 +108,9 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         shape = (1 if axes.row is None else extents[axes.row], extents[axes.column])
         channels = extents[axes.channel] // master.extents[GROUP]
     result = sch.get(master.block).writes[0].source
-    stages = [sch.get(stage) for stage in cube.followers(sch, master.block)]
+    behind = cube.followers(sch, master.block)
+    last = sch.get(behind[-1] if behind else master.block)
+    stages = cube.working(sch, master.block)
     if cube.takes_itself_out(sch, master.block):
         stages = stages[1:]
     elements, func = prod(int(extent) for extent in result.shape), sch.mod["main"]
@@ -120,10 +122,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         and prod(int(extent) for extent in region.source.shape) >= elements
     }
     places = {"weights": [cube.operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
-    places |= {
-        "map": [load.source for load in loads],
-        "result": [(stages[-1] if stages else sch.get(master.block)).writes[0].source],
-    }
+    places |= {"map": [load.source for load in loads], "result": [last.writes[0].source]}
     return Problem(
         extents=master.extents,
         windows=windows,

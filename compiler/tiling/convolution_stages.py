@@ -1,7 +1,8 @@
 """The stages behind a convolution's product: as few as can be, and channels side by side for as long as they are near.
 
 Sums leave the cube with the channels of a position side by side, results stand in DDR channel by channel. A store takes
-elements from wherever they lie in UB, so none has to be moved there.
+elements from wherever they lie in UB, so none has to be moved there. Sums leave it with all channels of all groups, of
+which a result may have fewer: it is stored without the others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, te, tirx
 from tvm.s_tir import ScheduleError
 from tvm.sym import detect_linear_equation
 
@@ -18,7 +19,7 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
 from compiler.tir.rewriter import substitute
-from compiler.tir.structure import structural_map
+from compiler.tir.structure import structural_map, structural_walk
 
 CHANNELS = 1  # which axis of a result these are
 BT = "local.bt"
@@ -32,15 +33,10 @@ def merged(func: Any) -> Any:
     that is all that one of these does. Other stages read what another one moves where it was. A stage that adds what
     other tensors hold cuts off below zero, too: one instruction does both.
     """
+    while (further := _merged_once(func)) is not None:
+        func = further
     sch = cube.new_schedule(func)
-    master = cube.masters(sch)[0].block
-    stages = cube.followers(sch, master)
-    while (stage := _merged_next(sch, stages)) is not None:
-        try:
-            sch.reverse_compute_inline(stage)
-        except ScheduleError:
-            break
-        stages = cube.followers(sch, master)
+    stages = cube.followers(sch, cube.masters(sch)[0].block)
     for stage in stages[1:]:
         facts = block_facts(sch.get(stage))
         if facts.copies and not facts.guarded and _has_one_reader(sch, stage):
@@ -48,9 +44,23 @@ def merged(func: Any) -> Any:
     return structural_map(sch.mod["main"], (tirx.Max, _cast_late))
 
 
+def _merged_once(func: Any) -> Any | None:
+    """The function with one stage less; None where there is none that can be a part of another."""
+    sch = cube.new_schedule(func)
+    stages = cube.followers(sch, cube.masters(sch)[0].block)
+    stage = _merged_next(sch, stages)
+    if stage is None:
+        return None
+    try:
+        sch.reverse_compute_inline(stage)
+    except ScheduleError:
+        return None
+    return with_all_channels(sch.mod["main"], str(sch.get(stages[0]).name_hint))
+
+
 def _merged_next(sch: Any, stages: Sequence[Any]) -> Any | None:
     """A stage that can be a part of the one that it reads."""
-    if len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]):
+    if len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]) and not _cuts(sch, stages[1]):
         return stages[1]
     adding = [s for s in stages[1:] if isinstance(sch.get(s).body.value, tirx.Add) and _has_one_reader(sch, s)]
     readers = [sch.get_consumers(stage)[0] for stage in adding]
@@ -67,6 +77,17 @@ def _is_merged(sch: Any, stage: Any) -> bool:
     if facts.copies and not facts.guarded:
         return True
     return _cuts_off(sch.get(stage))
+
+
+def _cuts(sch: Any, stage: Any) -> bool:
+    """Whether a stage stores a part of what it reads."""
+    block = sch.get(stage)
+    read, made = block.reads[0].source, block.writes[0].source
+    return cube.stores_only(block, list(sch.mod["main"].params)) and _shape(read) != _shape(made)
+
+
+def _shape(buffer: Any) -> list[int]:
+    return [int(extent) for extent in buffer.shape]
 
 
 def _cuts_off(block: Any) -> bool:
@@ -90,15 +111,91 @@ def _cast_late(value: Any) -> Any:
 
 
 def channels_last(sch: Any, result: Any) -> None:
-    """Let all buffers of UB that are of the form of a result hold the channels of a position side by side."""
-    shape = [int(extent) for extent in result.shape]
+    """Let all buffers of UB that are of the form of a result hold the channels of a position side by side.
+
+    Those may have the channels of whole blocks, of which the result has the first ones.
+    """
+    shape = _shape(result)
     if len(shape) <= CHANNELS + 1:
         return
     last = lambda *axes: [*axes[:CHANNELS], *axes[CHANNELS + 1 :], axes[CHANNELS]]  # noqa: E731
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         written = sch.get(block).writes[0].source
-        if written.scope() == cube.UB and [int(extent) for extent in written.shape] == shape:
+        extents = _shape(written)
+        of_form = [*extents[:CHANNELS], *extents[CHANNELS + 1 :]] == [*shape[:CHANNELS], *shape[CHANNELS + 1 :]]
+        if written.scope() == cube.UB and of_form and extents[CHANNELS] >= shape[CHANNELS]:
             sch.transform_layout(block, ("write", 0), tirx.IndexMap.from_func(last, ndim=len(shape)))
+
+
+# ---- results that have fewer channels than all groups ------------------------------------------------------------
+
+
+def with_all_channels(func: Any, name: str) -> Any | None:
+    """The function whose stage ``name`` leaves nothing out, where its buffer has fewer elements than it has positions.
+
+    The cube makes whole blocks of groups, and no instruction takes a part of them out of it.
+
+        if g * 16 + o < 24: result[n, g * 16 + o, ..] = f(sums[n, g, .., o])      # 2 groups of 16
+     -> all[n, g * 16 + o, ..] = f(sums[n, g, .., o]);  result[n, c, ..] = all[n, c, ..]     # c < 24
+
+    A buffer that only the kernel sees becomes longer. None where two positions would be at the same place of it.
+    """
+    root = func.body.block
+    found = next(one for one in _realizes(root.body) if one.block.name_hint == name)
+    if isinstance(found.predicate, tirx.IntImm):
+        return func
+    narrow, axes = found.block.body.buffer, {axis.var: int(axis.dom.extent) for axis in found.block.iter_vars}
+    extents = _extents_of(found.block.body.indices, axes)
+    if extents is None:
+        return None
+
+    def whole(one: Any) -> Any:
+        return s_tir.SBlockRealize(one.iter_values, True, one.block) if one.block.name_hint == name else one
+
+    wide = tirx.decl_buffer(extents, str(narrow.dtype), f"{narrow.name}_all", layout=None)
+    in_wide = (tirx.Var, lambda var: wide if var.same_as(narrow) else var)
+    nests = [structural_map(structural_map(nest, in_wide), (s_tir.SBlockRealize, whole)) for nest in root.body.seq]
+    if any(narrow.same_as(parameter) for parameter in func.params):
+        nests.append(_first_of(wide, narrow))
+    inner = [buffer for buffer in root.alloc_buffers if not buffer.same_as(narrow)]
+    made = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(nests), alloc_buffers=[*inner, wide])
+    return func.with_body(s_tir.SBlockRealize([], True, made))
+
+
+def _realizes(body: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(body, (s_tir.SBlockRealize, found.append))
+    return found
+
+
+def _extents_of(indices: Sequence[Any], axes: dict[Any, int]) -> list[int] | None:
+    """Of a buffer with a place of its own for all positions of some axes; None where these would share places."""
+    extents, seen = [], set[Any]()
+    for index in indices:
+        linear = [int(each) for each in detect_linear_equation(index, list(axes))]
+        if not linear:
+            return None
+        *factors, rest = linear
+        extent = rest + 1
+        for factor, (axis, count) in sorted(zip(factors, axes.items(), strict=True), key=lambda pair: pair[0]):
+            if not factor or count == 1:
+                continue
+            if axis in seen or factor < extent - rest:
+                return None
+            seen.add(axis)
+            extent += factor * (count - 1)
+        extents.append(extent)
+    alone = all(axis in seen or count == 1 for axis, count in axes.items())
+    return extents if alone else None
+
+
+def _first_of(wide: Any, narrow: Any) -> Any:
+    """The stage that stores the first elements of a buffer along each axis."""
+    of_all = te.placeholder(_shape(wide), str(wide.dtype), "of_all")
+    own = te.compute(_shape(narrow), lambda *i: of_all(*i), "own_channels")
+    func = te.create_prim_func([of_all, own])
+    buffers = dict(zip(func.params, (wide, narrow), strict=True))
+    return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))
 
 
 # ---- what sums begin with ----------------------------------------------------------------------------------------

@@ -306,9 +306,14 @@ def _holdings(problem: Problem, trips: tuple[int, ...]) -> list[frozenset[str]]:
 
 @lru_cache(maxsize=4096)
 def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Trips of a core and numbers of cores along all axes, where the busiest core has nearly the least work."""
+    """Trips of a core and numbers of cores along all axes, where the busiest core has nearly the least work.
+
+    With several groups, all cores have as many tiles of a group's channels: behind those are the next group's.
+    """
     found: dict[tuple[int, ...], tuple[int, ...]] = {}
     for output_trips in {ceil_div(tiles[OUT], count) for count in range(1, min(tiles[OUT], cores) + 1)}:
+        if tiles[GROUP] > 1 and tiles[OUT] % output_trips:
+            continue
         left_of_outputs = cores // ceil_div(tiles[OUT], output_trips)
         for row_trips in {ceil_div(tiles[HO], count) for count in range(1, min(tiles[HO], left_of_outputs) + 1)}:
             left = left_of_outputs // ceil_div(tiles[HO], row_trips)

@@ -239,11 +239,28 @@ def slave_bytes(sch: Any, master: Any, chip: Chip, *, through_ub: bool = False) 
     None where results leave L0C for DDR, unless they are to go ``through_ub``.
     """
     result = sch.get(master).writes[0].source
-    stages = [sch.get(block) for block in followers(sch, master)]
+    stages = working(sch, master)
     fixed = takes_itself_out(sch, master)
     if not through_ub and path(chip, "l0c", "ddr") and (not stages or (fixed and len(stages) == 1)):
         return 0
     return -(-peak_bytes(result, stages, fixed) // prod(int(n) for n in result.shape))
+
+
+def working(sch: Any, master: Any) -> list[Any]:
+    """The blocks of the stages behind a product, without those that are the store of what another stage made."""
+    parameters = list(sch.mod["main"].params)
+    blocks = [sch.get(stage) for stage in followers(sch, master)]
+    return blocks[:1] + [block for block in blocks[1:] if not stores_only(block, parameters)]
+
+
+def stores_only(block: Any, parameters: Sequence[Any]) -> bool:
+    """Whether a stage only stores what another stage made, or the first elements of it along each axis."""
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, ir.TensorLoad) or block.init is not None:
+        return False
+    pairs = zip(store.indices, store.value.indices, strict=False)
+    in_order = len(store.indices) == len(store.value.indices) and all(one.same_as(other) for one, other in pairs)
+    return in_order and _is_one_of(store.buffer, parameters) and not _is_one_of(store.value.source, parameters)
 
 
 def takes_itself_out(sch: Any, master: Any) -> bool:
@@ -448,6 +465,8 @@ def place_slaves(
         leaves = _is_one_of(sch.get(block).writes[0].source, parameters)
         if not leaves:
             sch.set_scope(block, 0, UB)
+        elif block is not taken and stores_only(sch.get(block), parameters):
+            continue
         elif block is not taken or through_ub or not path(chip, "l0c", "ddr"):
             stored = sch.cache_write(block, 0, UB)
             sch.reverse_compute_at(stored, trip, preserve_unit_loops=True)

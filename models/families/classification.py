@@ -22,7 +22,6 @@ from models.architectures.xception import xception
 from models.digits import dataset
 from models.draws import Digits
 from models.feeds import ALL_CHIPS, image
-from models.known_failures import convolution_on_host
 from models.manifest import Input, Model
 
 RESNET = "He et al., arXiv 1512.03385"
@@ -87,7 +86,6 @@ MODELS: tuple[Model, ...] = (
         mobilenet_v3_small,
         "Howard et al., arXiv 1905.02244: 8 of 11 blocks",
         image(64),
-        expected_failures=(convolution_on_host(chips=("tw2",), precisions=("fp16",)),),
     ),
     Model(
         "shufflenet-v2-64",
@@ -95,7 +93,6 @@ MODELS: tuple[Model, ...] = (
         "Ma et al., arXiv 1807.11164: half the units",
         image(64),
         opset=13,
-        expected_failures=(convolution_on_host(chips=("tw2",)),),
     ),
     Model("vgg11-32", vgg, VGG, image(32), {"stages": VGG11}),
     Model("vgg11-32-b8", vgg, VGG, image(32, batch=8), {"stages": VGG11}, precisions=("fp16", "bf16")),
@@ -114,7 +111,6 @@ MODELS: tuple[Model, ...] = (
         "Radosavovic et al., arXiv 2003.13678: of about 200 MF",
         image(64),
         {"widths": (24, 56, 152), "depths": (1, 1, 2), "group": 8},
-        expected_failures=(convolution_on_host(chips=("tw2",), precisions=("fp16",)),),
     ),
     Model(
         "resnext-64",
@@ -129,7 +125,6 @@ MODELS: tuple[Model, ...] = (
         "Chollet, arXiv 1610.02357: narrow, one middle block",
         image(48),
         {"middle": 1},
-        expected_failures=(convolution_on_host(precisions=("fp16",)),),
     ),
     Model(
         "repvgg-32",

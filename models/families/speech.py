@@ -7,7 +7,6 @@ from models.architectures.convolutional_speech import ds_cnn, quartznet, tcn, wa
 from models.architectures.recurrent import deepspeech2
 from models.architectures.transformer_speech import wav2vec2, whisper_decoder, whisper_encoder
 from models.feeds import ALL_CHIPS, signal, tokens
-from models.known_failures import convolution_on_host
 from models.manifest import Model
 
 CONFORMER = "Gulati et al., arXiv 2005.08100"
@@ -44,7 +43,6 @@ MODELS: tuple[Model, ...] = (
         quartznet,
         "Kriman et al., arXiv 1910.10261: 2 of 15 blocks",
         signal(1, 40, 64, name="features"),
-        expected_failures=(convolution_on_host(precisions=("fp16",)),),
     ),
     Model("tcn-64", tcn, "Bai et al., arXiv 1803.01271: 4 levels", signal(4, 16, 64), chips=ALL_CHIPS),
     Model("wavenet-64", wavenet, "van den Oord et al., arXiv 1609.03499: 5 of 30 layers", signal(2, 24, 64)),

@@ -1,0 +1,82 @@
+"""Convolutions in groups whose last block has channels that are none of the result, and what follows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import compiler
+from tests.frontend.models import model, node
+
+CASES: list[dict[str, Any]] = [
+    {"x": (1, 24, 8, 8), "outputs": 24, "group": 3},  # 16 channels and 8
+    {"x": (2, 23, 7, 9), "outputs": 23, "group": 23},  # 12 and 11
+    {"x": (1, 17, 8, 8), "outputs": 34, "group": 17},
+    {"x": (3, 24, 7, 7), "outputs": 21, "group": 3},
+    {"x": (1, 40, 9, 9), "outputs": 120, "group": 5},  # three tiles of a group's channels
+    {"x": (1, 21, 1, 1), "outputs": 21, "group": 3, "kernel": 1},
+    {"x": (2, 40, 63), "outputs": 40, "group": 5, "kernel": 11},
+    {"x": (1, 24, 5, 5, 5), "outputs": 24, "group": 3},
+]
+FOLLOWERS: dict[str, list[Any]] = {
+    "nothing": [],
+    "Relu": [node("Relu", "y0", "y1")],
+    "HardSwish": [node("HardSwish", "y0", "y1")],
+    "Add and Relu": [node("Add", "y0 side", "y1"), node("Relu", "y1", "y2")],
+    "Relu and Add": [node("Relu", "y0", "y1"), node("Add", "y1 side", "y2")],
+    "Relu and Flatten": [node("Relu", "y0", "y1"), node("Flatten", "y1", "y2")],
+    "Flatten": [node("Flatten", "y0", "y1")],
+}
+PRECISIONS = {"fp16": 4e-3, "bf16": 4e-2}
+
+
+def check(chip: str, precision: str, case: dict[str, Any], followers: list[Any], has_bias: bool) -> None:
+    """Nothing of the model runs on the host, without a race, and the result is that of onnxruntime."""
+    rng = np.random.default_rng(case["outputs"])
+    (batch, channels, *places), outputs, size = case["x"], case["outputs"], case.get("kernel", 3)
+    kernel = (size,) * len(places)
+    normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    inputs, constants = {"x": normal(*case["x"])}, {"w": normal(outputs, channels // case["group"], *kernel)}
+    if has_bias:
+        constants["b"] = normal(outputs)
+    if any("side" in one.input for one in followers):
+        inputs["side"] = normal(batch, outputs, *places)
+    pads = [size // 2] * 2 * len(places)
+    nodes = [node("Conv", " ".join(["x", *constants]), "y0", group=case["group"], pads=pads), *followers]
+    last = nodes[-1].output[0]
+    source = model(nodes, {name: array.shape for name, array in inputs.items()}, [last], constants)
+    expected = onnxruntime.InferenceSession(source.SerializeToString()).run([last], inputs)[0]
+    artifact = compiler.compile(source, chip, precision=precision, host_kernels=False)
+    result = artifact.run(inputs, hazards=True)[last]
+    assert result.shape == expected.shape
+    tolerance = PRECISIONS[precision]
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("has_bias", [True, False], ids=["bias", "no bias"])
+def test_groups(chip: str, number: int, has_bias: bool) -> None:
+    check(chip, "fp16", CASES[number], FOLLOWERS["Relu"], has_bias)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("number", [0, 4])
+@pytest.mark.parametrize("follower", [name for name in FOLLOWERS if name != "Relu"])
+def test_followers(chip: str, number: int, follower: str) -> None:
+    check(chip, "fp16", CASES[number], FOLLOWERS[follower], True)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_bf16(chip: str, number: int) -> None:
+    check(chip, "bf16", CASES[number], FOLLOWERS["Relu"], True)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_a_batch_whose_positions_would_share_places(chip: str) -> None:
+    """Flattened to rows as they are, channels that are none of the result would lie where the next row begins."""
+    check(chip, "fp16", {"x": (2, 24, 7, 9), "outputs": 24, "group": 3}, FOLLOWERS["Flatten"], True)
