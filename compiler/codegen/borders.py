@@ -71,6 +71,14 @@ class Borders:
         self._open: list[tuple[int, Reach]] = []  # what not all queues know to be complete
         self._number = 0
 
+    def is_free(self, memory: str, low: int, high: int) -> bool:
+        """Whether the queue that loads knows, at the end of the last kernel, that no core touches these bytes."""
+        return not any(
+            number >= self._loading_knows and reach.memory == memory
+            and int(reach.low.min()) < high and low < int(reach.high.max())
+            for number, reach in self._open
+        )  # fmt: skip
+
     def next(self, reaches: Sequence[Reach], *, gateable: bool = True) -> Border:
         """What stands in front of the next kernel."""
         self._others_know = self._loading_knows

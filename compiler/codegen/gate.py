@@ -19,8 +19,8 @@ def put_gate(root: Block, needs: Callable[[Item], bool], surely_runs: Callable[[
     """
     block, counters = root, list[Node]()
     best: tuple[Block, int, list[Node]] | None = None
-    while (found := next((at for at, item in enumerate(block.items) if _any(item, needs)), None)) is not None:
-        if best is None or any(_any(item, _works) for item in block.items[:found]):  # condition 3
+    while (found := next((at for at, item in enumerate(block.items) if holds_in(item, needs)), None)) is not None:
+        if best is None or any(holds_in(item, _works) for item in block.items[:found]):  # condition 3
             best = block, found, [*counters]
         item = block.items[found]
         if isinstance(item, Loop) and surely_runs(item):
@@ -34,9 +34,9 @@ def put_gate(root: Block, needs: Callable[[Item], bool], surely_runs: Callable[[
         _insert(*best)
 
 
-def _any(item: Item, holds: Callable[[Item], bool]) -> bool:
+def holds_in(item: Item, holds: Callable[[Item], bool]) -> bool:
     """Whether something holds for an item or one inside of it."""
-    return holds(item) or any(_any(inner, holds) for block in blocks_of(item) for inner in block.items)
+    return holds(item) or any(holds_in(inner, holds) for block in blocks_of(item) for inner in block.items)
 
 
 def _works(item: Item) -> bool:

@@ -64,7 +64,8 @@ def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True
     reaches = Reaches(lowering.cores)
     reaches.loops_of(lowering.root)
     gated = _gated(func, lowering.parameters)
-    prologue = Prologue(chip, reaches, _constants(lowering.parameters, gated), lambda loop: _runs(loop, reaches))
+    constants, own = _constants(lowering.parameters, gated), _own(lowering.parameters)
+    prologue = Prologue(chip, reaches, constants, own, lambda loop: _runs(loop, reaches))
     prologue.take(lowering.root)
     put_gate(
         lowering.root,
@@ -113,16 +114,15 @@ def moved_to(memories: Mapping[int, str], instrs: list[Instr], far: Sequence[Far
 
 def _placed(prologue: Prologue, allocated: Allocated) -> tuple[tuple[Instr, ...], tuple[Ahead, ...]]:
     """The kernel as it is where no load ran before it, and the loads with their places in it."""
-    instrs, found = list(allocated.instrs), []
-    for item, ahead in prologue.found:
+    instrs, turns = list(allocated.instrs), dict[int, int]()
+    for item in dict.fromkeys(item for item, _ in prologue.found):
         place = allocated.places[item]
-        turn = 0
         if item.counters:
             counter, _, distance = instrs[place].values
-            turn = counter.index if isinstance(counter, Reg) else 0
+            turns[place] = counter.index if isinstance(counter, Reg) else 0
             instrs[place] = Instr(by_mnemonic()["jmp"], (), (distance,))
-        found.append(replace(ahead, place=place, turn=turn))
-    return tuple(instrs), tuple(found)
+    placed = ((ahead, allocated.places[item]) for item, ahead in prologue.found)
+    return tuple(instrs), tuple(replace(ahead, place=place, turn=turns.get(place, 0)) for ahead, place in placed)
 
 
 def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
@@ -134,6 +134,11 @@ def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
 
 def _constants(parameters: Sequence[Parameter], gated: frozenset[int]) -> frozenset[int]:
     return frozenset(i for i, parameter in enumerate(parameters) if not parameter.scratch and i not in gated)
+
+
+def _own(parameters: Sequence[Parameter]) -> frozenset[int]:
+    """Scratch in LLB."""
+    return frozenset(i for i, parameter in enumerate(parameters) if parameter.scratch and parameter.memory == "llb")
 
 
 def _runs(loop: Loop, reaches: Reaches) -> bool:

@@ -108,8 +108,8 @@ class _Linker:
         self.lines.append(max(1, len(self.listing)))
 
     def add(self, kernel: PlacedKernel) -> None:
-        border = self._borders.next(self._reaches(kernel), gateable=not self._uses_flag(kernel))
         base, ahead = self._ahead(kernel)
+        border = self._borders.next(self._reaches(kernel), gateable=not self._uses_flag(kernel))
         self._end(border, kernel, base, ahead)
         self._tell(border, kernel)
         self.labels.append((kernel.name, len(self.instrs)))
@@ -117,7 +117,7 @@ class _Linker:
         self.listing += [f"{kernel.name}: {text}" for text in kernel.code.texts] or [f"{kernel.name}:"]
         instrs = moved(self._patched(kernel), base)
         for load in ahead:
-            instrs[load.place] = _skipping(instrs[load.place], load)
+            _skip(instrs, load)
         lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
         if kernel.code.gate >= 0:
             waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
@@ -129,11 +129,15 @@ class _Linker:
     # ---- the kernel before
 
     def _ahead(self, kernel: PlacedKernel) -> tuple[int, list[Ahead]]:
-        """Where the kernel's part of L1 starts, and the loads into it that can run under the kernel before."""
+        """Where the kernel's part of L1 starts, and the loads that can run under the kernel before."""
         before, bindings = self._before, kernel.bindings()
-        loads = [load for load in kernel.code.prologue if bindings[load.parameter] not in self.written]
-        if before is None or not self.overlap or not loads:
+        if before is None or not self.overlap:
             return 0, []
+        wanted = [load for load in kernel.code.prologue if bindings[load.parameter] not in self.written]
+        shared = [
+            load for load in wanted if load.scratch >= 0 and self._is_free(self.places[bindings[load.scratch]], load)
+        ]
+        loads = [load for load in wanted if load.scratch < 0]
         used, size = kernel.code.memory.get(MEMORY, 0), self.chip.memory_bytes(MEMORY)
         bases = [0, _up(before.high), (size - used) // _STEP_BYTES * _STEP_BYTES]
         free = {
@@ -141,7 +145,11 @@ class _Linker:
             for base in bases
             if base >= 0 and base + used <= size
         }
-        return max(free.items(), key=lambda entry: len(entry[1]))
+        base, found = max(free.items(), key=lambda entry: len(_in_turn(entry[1])))
+        return base, _in_turn([load for load in wanted if load in found or load in shared])
+
+    def _is_free(self, place: Place, load: Ahead) -> bool:
+        return self._borders.is_free(place.memory, place.offset + load.low, place.offset + load.high)
 
     def _end(self, border: Border, kernel: PlacedKernel, base: int, ahead: Sequence[Ahead]) -> None:
         """Wait for the kernel before: its memories are used anew, but for what the loads ahead work on."""
@@ -247,11 +255,27 @@ def _queues(code: KernelCode) -> tuple[str, ...]:
     return tuple(sorted(found - {"s"}))
 
 
-def _skipping(instr: Instr, load: Ahead) -> Instr:
-    """A load, or the jump to it, of a kernel in front of which it ran."""
+def _in_turn(loads: Sequence[Ahead]) -> list[Ahead]:
+    """Without those of which a turn before is not among them."""
+    known, found = dict[int, int](), list[Ahead]()
+    for load in loads:
+        if load.number == known.get(load.place, 0):
+            known[load.place] = load.number + 1
+            found.append(load)
+    return found
+
+
+def _skip(instrs: list[Instr], load: Ahead) -> None:
+    """Leave out a load, or the jump to it, in a turn that ran before the kernel, as all turns before it did."""
     if not load.turn:
-        return Instr(by_mnemonic()["nop"], (), ())
-    return Instr(by_mnemonic()["bne"], (), (Reg(load.turn), 0, *instr.values))
+        instrs[load.place] = Instr(by_mnemonic()["nop"], (), ())
+        return
+    if not load.number:
+        instrs[load.place] = Instr(by_mnemonic()["bne"], (), (Reg(load.turn), 0, *instrs[load.place].values))
+        return
+    last = load.place + load.loops - 1
+    counter, _, distance = instrs[last].values
+    instrs[last] = Instr(by_mnemonic()["bge"], (), (counter, load.number + 1, distance))
 
 
 def _up(address: int) -> int:

@@ -6,7 +6,7 @@ known (data, an operation that says nothing of its result) is anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,13 @@ class Reaches:
             if isinstance(item, Loop):
                 last = np.maximum(self.of(item.count).high - 1, 0)
                 self._known[item.counter] = _bounded(self._all(0), last)
+
+    def where(self, turn: Mapping[Node, int]) -> Reaches:
+        """The same where some loops are in one turn."""
+        found = Reaches(self.cores)
+        found._known = {node: reach for node, reach in self._known.items() if node.pinned}
+        found._known |= {node: self._constant(value) for node, value in turn.items()}
+        return found
 
     def of(self, operand: Operand) -> Reach:
         if operand.node is None:

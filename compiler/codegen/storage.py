@@ -60,7 +60,10 @@ def _ahead(tables: Mapping[str, Any]) -> Ahead:
     return Ahead(
         instrs=decode(b64decode(tables["instrs"], validate=True)),
         relocations=tuple((int(index), int(parameter)) for index, parameter in tables["relocations"]),
-        **{name: int(tables[name]) for name in ("parameter", "low", "high", "place", "turn")},
+        **{
+            name: int(tables[name])
+            for name in ("parameter", "low", "high", "scratch", "number", "loops", "place", "turn")
+        },
     )
 
 

@@ -5,7 +5,7 @@ What a linker has to know to leave out order that nothing needs, and to put para
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -153,34 +153,41 @@ def _views(row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of one of the core's memories, on any core."""
+    """Bytes of the core's memories, or of a ``parameter``, by core."""
 
     memory: str
-    low: int
-    high: int
+    low: np.ndarray
+    high: np.ndarray
+    parameter: int | None = None
 
     @property
     def is_known(self) -> bool:
-        return self.low > -FAR and self.high < FAR
+        return bool((self.low > -FAR).all() and (self.high < FAR).all())
 
     def meets(self, other: Span) -> bool:
-        return self.memory == other.memory and self.low < other.high and other.low < self.high
+        """Whether both touch the same bytes on a core."""
+        if self.memory != other.memory:
+            return False
+        if None not in (self.parameter, other.parameter) and self.parameter != other.parameter:
+            return False
+        return bool(((self.low < other.high) & (other.low < self.high)).any())
 
 
-def spans(row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip) -> list[Span]:
-    """What an instruction touches of the core's memories; ``reached``: all operands but results and targets."""
+def spans(
+    row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip, memories: Container[str]
+) -> list[Span]:
+    """What an instruction touches of some memories; ``reached``: all operands but results and targets."""
     slots = [slot for slot in form(row, mods).slots if slot.kind not in ("dest", "target")]
     addresses = [reach for slot, reach in zip(slots, reached, strict=True) if slot.kind == "addr"]
     found = []
     for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
         memory = memory_of(row, mods, tensor.memory)[1]
-        if memory in SHARED_MEMORIES:
+        if memory not in memories:
             continue
-        if tensor.offset is not None or not address.is_known:
-            found.append(Span(memory, -FAR, FAR))
-        else:
-            extent = _views(row, mods, reached, chip)[at].extent_bytes
-            found.append(Span(memory, int(address.low.min()), int(address.high.max()) + extent))
+        low, high = np.full_like(address.low, -FAR), np.full_like(address.high, FAR)
+        if tensor.offset is None and address.is_known:
+            low, high = address.low, address.high + _views(row, mods, reached, chip)[at].extent_bytes
+        found.append(Span(memory, low, high, address.parameter))
     return found
 
 

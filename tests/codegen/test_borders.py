@@ -55,6 +55,19 @@ def test_another_memory_is_another_place() -> None:
     assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1, memory="llb")]) == [Order.NONE, Order.NONE]
 
 
+def test_bytes_are_free_when_all_cores_are_known_to_be_through_with_them() -> None:
+    borders = Borders(TW1)
+    borders.next([reach("mte3", at=4096, writes=True)])
+    assert borders.is_free("ddr", 0, 4096) and borders.is_free("llb", 4096, 4160)
+    assert not borders.is_free("ddr", 4000, 4100)
+    borders.next([reach("mte2", at=4096, shift=1)])  # waits at its gate, and reads them again
+    assert not borders.is_free("ddr", 4000, 4100)
+    borders.next([reach("mte3", at=4096, shift=1, writes=True)])
+    borders.next([reach("mte2", at=4096)])
+    borders.next([reach("mte2", at=8192), reach("mte2", at=4096, shift=2, memory="llb")])
+    assert not borders.is_free("ddr", 4000, 4100) and borders.is_free("ddr", 0, 4096)
+
+
 def test_only_cores_that_did_something_tell_the_others() -> None:
     made = reach("mte3", writes=True)
     few = replace(made, low=made.low[:3], high=made.high[:3])
