@@ -5,10 +5,10 @@
     result = fp16(powers / sums)                       result = powers * fp16(1 / sums)
 
 The vector unit rounds what one row computes once, so each line is a row in fp16, without conversions. Three roundings
-reach a result instead of one.
+reach a result instead of one. The sums may be fp16, too (:mod:`narrow_sums`): none of their terms cancel out.
 
 1. Nothing but the sum and the quotient reads the powers.
-2. A row is short enough that no factor is a denormal in fp16; powers are at most one.
+2. A row is short enough that no factor is a denormal in fp16, and no sum too large; powers are at most one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
+from compiler.tiling.narrow_sums import ALLOWED
 from compiler.tir.structure import structural_map, structural_walk
 
 NARROW, WIDE = "float16", "float32"
@@ -36,10 +37,11 @@ def narrowed(func: Any) -> Any:
     if not found:
         return func
     changed = {stage.name_hint: each.narrowed for each in found for stage in (each.powers, each.sums, each.result)}
-    buffers = {each.buffer: each.narrow for each in found}
+    buffers, sums = {each.buffer: each.narrow for each in found}, {each.sums.name_hint for each in found}
 
     def block(old: Any) -> Any:
-        return _with(old, changed[old.name_hint](old) if old.name_hint in changed else old.body, buffers)
+        body = changed[old.name_hint](old) if old.name_hint in changed else old.body
+        return _with(old, body, buffers, {ALLOWED: NARROW} if old.name_hint in sums else {})
 
     return func.with_body(structural_map(func.body, (s_tir.SBlock, block)))
 
@@ -126,8 +128,8 @@ def _are_loads(*values: Any) -> bool:
     return all(isinstance(value, ir.TensorLoad) for value in values)
 
 
-def _with(block: Any, body: Any, buffers: dict[Any, Any]) -> Any:
-    """The block with another body and with other buffers in what it reads, writes and allocates."""
+def _with(block: Any, body: Any, buffers: dict[Any, Any], annotations: dict[str, str]) -> Any:
+    """The block with another body, more annotations, and other buffers in what it reads, writes and allocates."""
     reads, writes = (
         [tirx.BufferRegion(buffers.get(region.source, region.source), region.region) for region in side]
         for side in (block.reads, block.writes)
@@ -141,5 +143,5 @@ def _with(block: Any, body: Any, buffers: dict[Any, Any]) -> Any:
         block.init,
         [buffers.get(buffer, buffer) for buffer in block.alloc_buffers],
         block.match_buffers,
-        block.annotations,
+        {**block.annotations, **annotations},
     )

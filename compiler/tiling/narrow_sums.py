@@ -51,6 +51,11 @@ def _may_be_narrow(block: Any) -> bool:  # (1)
     )
 
 
+def _rounded(term: Any, dtype: str) -> Any:
+    widened = isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == dtype
+    return term.value if widened else tirx.Cast(dtype, term)
+
+
 def _with(block: Any, narrow: dict[Any, Any]) -> Any:
     def load(old: Any) -> Any:
         if old.source not in narrow:
@@ -63,7 +68,7 @@ def _with(block: Any, narrow: dict[Any, Any]) -> Any:
         sides = (body.value.a, body.value.b)
         term = next(s for s in sides if not (isinstance(s, ir.TensorLoad) and s.source.same_as(body.buffer)))
         total = tirx.BufferLoad(own, body.indices)
-        body = tirx.BufferStore(own, total + tirx.Cast(dtype, term), body.indices)
+        body = tirx.BufferStore(own, total + _rounded(structural_map(term, (ir.TensorLoad, load)), dtype), body.indices)
         init = tirx.BufferStore(own, tirx.FloatImm(dtype, 0.0), init.indices)
         del annotations[ALLOWED]
     elif block.name_hint != "root":

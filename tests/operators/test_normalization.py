@@ -88,7 +88,7 @@ def test_a_small_epsilon_keeps_float16_rows_in_float32() -> None:
 
 @pytest.mark.parametrize("chip", [None, "tw1", "tw2"])
 def test_a_normalised_value_is_rounded_before_scale_and_bias_of_float16(chip: str | None) -> None:
-    """Rows in fp32: three roundings to fp16 reach a result, of which two are of what scale and bias make of it."""
+    """Rows in fp32: the normalised value and the result are rounded."""
     x = hard_rows(777)[:16]
     scale, bias = (floats(seed, 777, dtype="float16") for seed in (1, 2))
     wide = x.astype("float64")

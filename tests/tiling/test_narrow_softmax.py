@@ -9,7 +9,7 @@ import pytest
 from tvm import te
 
 from compiler.operators.softmax import softmax
-from compiler.tiling import vector
+from compiler.tiling import narrow_sums, vector
 from compiler.tiling.narrow_softmax import LONGEST, narrowed
 from tests.tiling.kernels import run
 from tests.tiling.test_late_division import stages
@@ -28,6 +28,12 @@ def test_powers_and_the_factor_of_a_row_are_rounded_to_fp16() -> None:
     assert after["softmax"].endswith('= powers[v_i0, v_i1] * T.Cast("float16", T.float32(1.0) / row_sum[v_i0, 0])')
 
 
+def test_sums_of_powers_may_be_narrow() -> None:
+    after = stages(narrow_sums.narrowed(narrowed(kernel("float16"))))
+    assert after["row_sum"].endswith("row_sum[v_i0, v_i1] + powers[v_i0, v_k1]")
+    assert 'T.float32(1.0) / T.Cast("float32", row_sum[v_i0, 0])' in after["softmax"]
+
+
 @pytest.mark.parametrize("func", [kernel("float32"), kernel("bfloat16"), kernel("float16", (2, LONGEST + 1))])
 def test_wider_exponents_and_long_rows_stay(func: Any) -> None:
     assert narrowed(func) is func
@@ -43,7 +49,7 @@ def test_powers_that_another_stage_reads_stay() -> None:
     assert narrowed(func) is func
 
 
-# Three roundings to fp16 reach every result, each within 2**-11 of its value; below 2**-14 fp16 is spaced by 2**-24.
+# Five roundings to fp16 reach a result, each within 2**-11 of its value; below 2**-14 fp16 is spaced by 2**-24.
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 @pytest.mark.parametrize("columns", [1, 17, 777, 1024, LONGEST])
 def test_rows_of_any_spread_and_offset(chip: str, columns: int) -> None:
