@@ -148,11 +148,14 @@ def _columns(tile: Tile, problem: Problem, chip: Chip, slots: int) -> int:
     return max(parts, key=lambda width: width / line_share(width * problem.result_bytes, line * line, line), default=0)
 
 
-def _narrower(columns: int, problem: Problem, chip: Chip) -> Iterator[int]:
-    """A half of what goes through UB at once, in whole lines: one half is stored while the other leaves the cube."""
-    half, size = columns // 2, problem.result_bytes
-    line = chip.transfer.ddr_line_bytes
-    if half and columns % (2 * FRACTAL) == 0 and half * size % line == 0 and problem.has_columns:
+def _narrower(tile: Tile, problem: Problem, chip: Chip) -> Iterator[int]:
+    """A half of what goes through UB at once, in whole lines, where L0C has no room for a second result: one half is
+    stored while the other leaves the cube.
+    """
+    half, size = tile.columns // 2, problem.result_bytes
+    alone = 2 * tile.bytes_of(problem)["l0c"] > chip.memory.l0c_bytes
+    even = half > 0 and tile.columns % (2 * FRACTAL) == 0 and half * size % chip.transfer.ddr_line_bytes == 0
+    if alone and even and problem.has_columns:
         yield half
 
 
@@ -161,11 +164,10 @@ def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[T
     all_steps = ceil_div(problem.k, tile.step)
     for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
         fine = replace(tile, steps=steps)
-        ways, columns = [fine], fine.columns
+        ways = [fine]
         if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
-            columns = _columns(fine, problem, chip, slots)
-            ways.append(replace(fine, columns=columns))
-        ways += [replace(fine, columns=half) for half in _narrower(columns, problem, chip)]
+            ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
+        ways += [replace(fine, columns=half) for half in _narrower(ways[-1], problem, chip)]
         yield from (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))
 
 

@@ -21,6 +21,7 @@ from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 FLAG_CYCLES = 3  # of the scalar unit for a flag between cores, in a loop over cores
+FELT = 0.05  # of all cycles, that the first load waits longer
 
 
 @dataclass(frozen=True)
@@ -183,15 +184,20 @@ class _Choice:
     def ahead(self, chosen: list[Sharing]) -> list[int]:
         """Condition 3: how many periods before it is loaded each piece is brought.
 
+        A turn more than it takes, unless the first load would wait for that: a part of all cycles that is felt.
+
         Of two cores, one may be this many periods ahead of what the other waits for, and be told of as many by a kernel
         that has begun on it already.
         """
         cycles, most, found = self._cycles(chosen), (self.chip.cross_flag_max - 2) // 2, []
+        ddr_rate = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
         for each in chosen:
             period = each.period
             share = each.staged_bytes.max() / each.pieces * period / self.chip.path["ddr_llb"].bytes_per_cycle
+            together = each.staged_bytes.sum() / each.pieces * period / ddr_rate
             turn = cycles / prod(each.load.grid.trips)
-            periods = ceil((1 + (self._arrival_cycles + share) / turn) / period)
+            spare = together <= max(self._arrival_cycles, FELT * cycles)
+            periods = ceil((spare + (self._arrival_cycles + share) / turn) / period)
             found.append(min(periods, most, each.slots // period - 2 if each.reuses else periods))
         return found
 
