@@ -28,10 +28,11 @@ from compiler.pipeline import SCHEDULE_GRAPH
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.schedule.manual import Manual, load_schedule
 from compiler.target import Chip
-from compiler.tiling.fusion import fuse
+from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
 from compiler.tir.near import placed_near
+from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import ISA_DTYPE
 
 
@@ -195,7 +196,9 @@ class ModelKernels:
         steps = [self.buffers.arguments(call) for call in self._calls]
         if not self._near_pays:
             return Foreseen(frozenset(), (self.chip.memory_bytes("llb"),) * len(steps))
-        return foresee(steps, self.buffers.placed(name for step in steps for name in step), self.chip)
+        in_place = {callee: replaced_by(self.module, callee) for callee in {call.callee for call in self._calls}}
+        declared = self.buffers.placed(name for step in steps for name in step)
+        return foresee(steps, declared, self.chip, [in_place[call.callee] for call in self._calls])
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
@@ -260,7 +263,7 @@ class ModelKernels:
         func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
         near = [index for index, name in enumerate(arguments) if name in self._near]
         func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
-        return Job(func, schedule, self._name(members))
+        return Job(with_replaced(func), schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))

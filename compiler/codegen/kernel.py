@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.codegen.gate import put_gate
+from compiler.codegen.in_place import in_place
 from compiler.codegen.items import Item, Loop, Step, operands_of
 from compiler.codegen.lowering import Lowering, Parameter, text_of
 from compiler.codegen.memory import check_capacity
@@ -47,6 +48,7 @@ class KernelCode:
     gated: tuple[int, ...]  # the parameters that are touched behind the gate only
     prologue: tuple[Ahead, ...]  # loads that can run before it
     turns: float = 1  # how many parts of the cores take turns in reading from DDR, in the mean over what is moved
+    in_place: tuple[tuple[int, int], ...] = ()  # parameters: a result, and an input that it may be written over
 
     def __getstate__(self) -> dict[str, Any]:
         """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
@@ -98,6 +100,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True
         tuple(sorted(gated)),
         ahead,
         float(func.attrs[TURNS]) if func.attrs and TURNS in func.attrs else 1,
+        in_place(func, chip),
     )
 
 

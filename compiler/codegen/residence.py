@@ -2,9 +2,9 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. A buffer that is a part of another one lies in that. Scratch lies where its kernel says. Where there is room, a
-place is given anew some kernels later than it could be: what writes it then need not wait for cores that may still
-read it.
+DDR. In LLB a result may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that is a part of
+another one lies in that. Scratch lies where its kernel says. Where there is room, a place is given anew some kernels
+later than it could be: what writes it then need not wait for cores that may still read it.
 
 Before there are kernels it is foreseen what will lie in LLB, since their tiles depend on it. What is foreseen and does
 not come true costs time only: a kernel works on its parameters wherever they lie.
@@ -89,7 +89,9 @@ def plan(
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
     wanted = _movable(kernels, [*between, *far], parts) if llb and llb_pays(chip) else []
-    places |= {name: Place("llb", offset) for name, offset in _in_llb(near, wanted, lives, chip).items()}
+    in_place = [kernel.code.in_place for kernel in kernels]
+    runs = _runs([kernel.bindings() for kernel in kernels], in_place, wanted, lives, parts)
+    places |= {name: Place("llb", offset) for name, offset in _in_llb(near, wanted, lives, runs, chip).items()}
     rest = [buffer for buffer in [*between, *far] if buffer.name not in places]
     found, size = _packed(rest, lives, alignment)
     step = size if clusters > 1 else 0
@@ -151,12 +153,22 @@ class Foreseen:
     room_bytes: tuple[int, ...]
 
 
-def foresee(steps: Sequence[Sequence[str]], buffers: Sequence[GraphBuffer], chip: Chip) -> Foreseen:
-    """What will be when kernels with these arguments run one after another."""
+def foresee(
+    steps: Sequence[Sequence[str]],
+    buffers: Sequence[GraphBuffer],
+    chip: Chip,
+    in_place: Sequence[Sequence[tuple[int, int]]] = (),
+) -> Foreseen:
+    """What will be when kernels with these arguments run one after another.
+
+    ``in_place``: by step, which arguments may be written over which others.
+    """
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
     lives = _lifetimes(steps, parts)
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
-    kept = SharedRoom(int(chip.memory_bytes("llb") * KEPT_SHARE), _alignment(chip)).with_all(_sized(between, lives))
+    runs = _runs(steps, in_place or [()] * len(steps), between, lives, parts)
+    room = SharedRoom(int(chip.memory_bytes("llb") * KEPT_SHARE), _alignment(chip))
+    kept = _with_runs(room, between, lives, runs)
     near = kept.offsets.keys() | {part.name for part in parts.values() if part.whole in kept.offsets}
     beside = chip.memory_bytes("llb") - kept.capacity
     # Alone a kernel takes all; else something is left for those beside it.
@@ -210,8 +222,65 @@ def _movable(
     return [buffer for buffer in buffers if buffer.name not in fixed]
 
 
+def _runs(
+    steps: Sequence[Sequence[str]],
+    in_place: Sequence[Sequence[tuple[int, int]]],
+    buffers: Sequence[GraphBuffer],
+    lives: Mapping[str, Lifetime],
+    parts: Mapping[str, GraphBuffer],
+) -> dict[str, str]:
+    """Buffers in whose bytes others are made when nobody needs them any more: by buffer, the first one of its bytes.
+
+    1. The step makes the one and is the last that needs the other, which it is given once, with all its parts.
+    2. Neither is a part, and both are as large.
+    """
+    sizes, first, replaced = {b.name: b.size_bytes for b in buffers}, dict[str, str](), set[str]()
+    for step, (names, pairs) in enumerate(zip(steps, in_place, strict=True)):
+        outers = [_outer(name, parts) for name in names] if pairs else []
+        for result, source in pairs:
+            made, below = names[result], names[source]
+            if made in first or below in replaced or sizes.get(made, -1) != sizes.get(below, -2):  # (2)
+                continue
+            once = outers.count(below) == outers.count(made) == 1
+            if once and lives[made].first == step == lives[below].last:  # (1)
+                first[made] = first.get(below, below)
+                replaced.add(below)
+    return first
+
+
+def _with_runs(
+    room: SharedRoom, buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], runs: Mapping[str, str]
+) -> SharedRoom:
+    """The room with as much as there is place for. A run of buffers in the same bytes goes as one; where some do not
+    fit, all is placed anew without the first of each of them, which lives longest and comes last.
+    """
+    sized, last = _sized(buffers, lives), dict[str, Lifetime]()
+    members: dict[str, list[str]] = {}
+    for name in sized:
+        members.setdefault(runs.get(name, name), []).append(name)
+    whole = [sorted(names, key=lambda name: sized[name].first) for names in members.values()]
+    best, most = room, -1
+    while True:
+        together = {run[0]: replace(sized[run[0]], last=sized[run[-1]].last) for run in whole}
+        found = room.with_all(together, {run[0]: len(run) for run in whole})
+        missing = [run for run in whole if run[0] not in found.offsets and len(run) > 1]
+        found.offsets |= {name: found.offsets[run[0]] for run in whole if run[0] in found.offsets for name in run[1:]}
+        found = found.with_all(last) if last else found
+        placed = sum(life.size_bytes for name, life in sized.items() if name in found.offsets)
+        if placed > most:
+            best, most = found, placed
+        if not missing:
+            return best
+        last |= {run[0]: sized[run[0]] for run in missing}
+        whole = [run[1:] if run in missing else run for run in whole]
+
+
 def _in_llb(
-    scratch: Sequence[GraphBuffer], wanted: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], chip: Chip
+    scratch: Sequence[GraphBuffer],
+    wanted: Sequence[GraphBuffer],
+    lives: Mapping[str, Lifetime],
+    runs: Mapping[str, str],
+    chip: Chip,
 ) -> dict[str, int]:
     """Offsets of scratch, which has to lie in LLB, and of what is wanted there and fits: places rest as long as that
     keeps nothing out.
@@ -221,7 +290,7 @@ def _in_llb(
         room = SharedRoom(capacity, _alignment(chip), later).with_all(_sized(scratch, lives))
         if room.missing(buffer.name for buffer in scratch):
             continue
-        found = room.with_all(_sized(wanted, lives)).offsets
+        found = _with_runs(room, wanted, lives, runs).offsets
         placed = sum(buffer.size_bytes for buffer in wanted if buffer.name in found)
         if placed > most:
             best, most = found, placed

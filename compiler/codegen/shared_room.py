@@ -40,16 +40,19 @@ class SharedRoom:
     offsets: dict[str, int] = field(default_factory=dict)
     _taken: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def with_all(self, lives: Mapping[str, Lifetime]) -> SharedRoom:
-        """The same with as many bytes more as there is room for in the best of several orders."""
+    def with_all(self, lives: Mapping[str, Lifetime], uses: Mapping[str, int] | None = None) -> SharedRoom:
+        """The same with as many bytes more as there is room for in the best of several orders; those that are used for
+        several buffers, one after another, count as often.
+        """
         best, most = self, -1
         for order in ORDERS:
             room = self._copy()
             ranked = sorted(lives, key=lambda name, rank=order: (*rank(lives[name]), name))  # type: ignore[misc]
-            placed = sum(lives[name].size_bytes for name in ranked if room.place(name, lives[name]))
+            found = [name for name in ranked if room.place(name, lives[name])]
+            placed = sum(lives[name].size_bytes * (1 if uses is None else uses[name]) for name in found)
             if placed > most:
                 best, most = room, placed
-            if len(room.offsets) == len(self.offsets) + len(lives):
+            if len(found) == len(lives):
                 break
         return best
 

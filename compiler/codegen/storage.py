@@ -34,6 +34,7 @@ def to_tables(code: KernelCode) -> dict[str, Any]:
         "gated": list(code.gated),
         "prologue": [{**vars(ahead), "instrs": b64encode(encode(ahead.instrs)).decode()} for ahead in code.prologue],
         "turns": code.turns,
+        "in_place": [list(pair) for pair in code.in_place],
     }
 
 
@@ -53,6 +54,7 @@ def from_tables(tables: Mapping[str, Any]) -> KernelCode:
         gated=tuple(int(parameter) for parameter in tables["gated"]),
         prologue=tuple(_ahead(one) for one in tables["prologue"]),
         turns=float(tables["turns"]),
+        in_place=tuple((int(result), int(source)) for result, source in tables["in_place"]),
     )
 
 

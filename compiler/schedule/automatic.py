@@ -15,6 +15,7 @@ from compiler.schedule.work import Work, cycles_of, work_of
 from compiler.target import Chip
 
 MOST_PIECES = 64
+PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many sizes leave gaps between them
 
 
 def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
@@ -29,7 +30,7 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
         allowed,
         _Cost(module, storage, chip).cycles,
         1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
-        room_bytes(chip),
+        int(room_bytes(chip) * PACKED_SHARE),
     ).best()
 
 

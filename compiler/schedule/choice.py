@@ -5,8 +5,13 @@ little alive, but read their weights once for each piece, and keep the chip less
 where a call in four pieces follows one in eight, two of the eight are made, then one of the four, and so on. Between
 them lies then a quarter of what there is, not all of it.
 
-    calls  ########|####|##|#        alive while a piece of the first ones is made: theirs, a quarter of the tensors
-    pieces    8      4   2  1        at the first border, half of those at the second, all of those at the third
+    calls  ########|####|##|#        alive while the last piece of the first ones is made: theirs, and what is before
+    pieces    8      4   2  1        it at each border: an eighth of the first, a quarter of the second, half of the
+                                 third
+
+Where that is too much, a *break*: all calls before are through with all their pieces before the next one begins. What
+lies there goes through DDR, or stays where both sides leave room for all of it. Where the count of the one before is no
+multiple, there is a break anyway.
 """
 
 from __future__ import annotations
@@ -31,14 +36,18 @@ class _Way:
     reserved_bytes: float  # of borders that fill up while pieces before them are made
     slack_bytes: float  # that are free all through the pyramid that begins with the call
     after: _Way | None
+    breaks: bool = False  # before what comes after
 
 
 @dataclass(frozen=True)
 class Choice:
-    """For each call in how many pieces it runs, and what all of that is thought to take."""
+    """For each call in how many pieces it runs, before which all that comes before is done with all of its pieces
+    though the counts would let it begin sooner, and what all of that is thought to take.
+    """
 
     counts: tuple[int, ...]
     cycles: float
+    breaks: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -55,41 +64,52 @@ class Problem:
         for at in reversed(range(len(self.allowed))):
             ways = [way for count in self.allowed[at] for way in _best(self._ways(at, count, ways))]
         way: _Way | None = min(ways, key=lambda each: each.cycles, default=None)
-        cycles, counts = way.cycles if way else 0.0, []
+        cycles, counts, breaks = way.cycles if way else 0.0, list[int](), set[int]()
         while way is not None:
             counts.append(way.count)
+            if way.breaks and way.after is not None and way.count % way.after.count == 0:
+                breaks.add(len(counts))
             way = way.after
-        return Choice(tuple(counts), cycles)
+        return Choice(tuple(counts), cycles, frozenset(breaks))
 
     def _ways(self, at: int, count: int, after: Sequence[_Way]) -> Iterable[_Way]:
         live = self.storage.live_bytes[at]
         if not after:
             return [self._way(at, count, live / count, 0.0, 0.0, None, self.room_bytes)]
-        crossing = self.storage.crossing_bytes[at + 1]
+        crossing, replaced = self.storage.crossing_bytes[at + 1], self.storage.replaced_bytes[at]
         found = []
         for way in after:
-            if way.count == count:
-                found.append(self._way(at, count, live / count, way.reserved_bytes, 0.0, way, way.slack_bytes))
-                continue
-            own = (live - crossing) / count
             if count % way.count == 0:  # the pyramid goes on
-                reserved = way.reserved_bytes + crossing / way.count
-                found.append(self._way(at, count, own, reserved, 0.0, way, way.slack_bytes))
-                continue
+                taken = live + (replaced if count > way.count else 0)  # what is a part has its own place
+                reserved = way.reserved_bytes + crossing * (1 / way.count - 1 / count)
+                found.append(self._way(at, count, taken / count, reserved, 0.0, way, way.slack_bytes))
+                if count == 1 or self.storage.operators[at + 1].is_view:  # which has no name in a schedule
+                    continue
             # Another one begins: what lies between them is there as a whole, on the chip if both leave room for it.
             if crossing * (1 - 1 / way.count) <= way.slack_bytes:
-                found.append(self._way(at, count, own, crossing, 0.0, way, self.room_bytes))
-            far = 2 * crossing * self.far_cycles_per_byte
-            found.append(self._way(at, count, own, 0.0, far, way, self.room_bytes))
+                reserved = crossing * (1 - 1 / count)
+                own = (live + replaced) / count
+                found.append(self._way(at, count, own, reserved, 0.0, way, self.room_bytes, breaks=True))
+            own, far = (live + replaced - crossing) / count, 2 * crossing * self.far_cycles_per_byte
+            found.append(self._way(at, count, own, 0.0, far, way, self.room_bytes, breaks=True))
         return found
 
     def _way(
-        self, at: int, count: int, own: float, reserved: float, more: float, after: _Way | None, slack: float
+        self,
+        at: int,
+        count: int,
+        own: float,
+        reserved: float,
+        more: float,
+        after: _Way | None,
+        slack: float,
+        *,
+        breaks: bool = False,
     ) -> _Way:
         near = own + reserved <= self.room_bytes
         cycles = self.cost(at, count, near) + more + (after.cycles if after else 0.0)
         left = self.room_bytes - own - reserved if near else 0.0
-        return _Way(cycles, count, reserved, min(slack, left), after)
+        return _Way(cycles, count, reserved, min(slack, left), after, breaks)
 
 
 def _best(ways: Iterable[_Way]) -> list[_Way]:

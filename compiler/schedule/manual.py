@@ -3,6 +3,7 @@
 clusters = 4              # divide the batch; 1: all work together
 [pieces]                  # of each call, in order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
+"Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
 "logits" = 1              # /fc/Gemm
 """
 
@@ -32,6 +33,7 @@ class Manual:
     file: str
     clusters: int | None  # None where it does not say
     pieces: Mapping[str, int]
+    after_all: frozenset[str] = frozenset()  # calls that wait for all pieces of those before them
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def counts(self, module: Any, body: graph.Body, cuts: Cuts) -> list[int]:
@@ -52,6 +54,14 @@ class Manual:
                 wanted = counts.get(source.var, 1) if source else 1
                 counts[call.var] = wanted if wanted in cuts.counts(call, [wanted], own) else 1
         return [counts[call.var] for call in body.calls]
+
+    def breaks(self, module: Any, body: graph.Body) -> frozenset[int]:
+        """The calls of main before which all calls before are done with all pieces."""
+        return frozenset(
+            at
+            for at, call in enumerate(body.calls)
+            if not is_view(module, call) and members_of(module, call)[-1] in self.after_all
+        )
 
     def _check_names(self, names: Sequence[str]) -> None:
         """All calls, each once, in their order."""
@@ -123,12 +133,20 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     if not isinstance(pieces, dict):
         problems.add("TW2630", "pieces must be a table", Place(file, lines.get("pieces", 0), 1))
         pieces = {}
-    for name, value in pieces.items():
-        checked(name, value)
+    entries = {name: value if isinstance(value, dict) else {"pieces": value} for name, value in pieces.items()}
+    for name, entry in entries.items():
+        checked(name, entry.get("pieces"))
+        place = Place(file, lines.get(name, 0), 1)
+        for key in entry.keys() - {"pieces", "after_all"}:
+            problems.add("TW2630", f"{name} has no {key}", place, "pieces, after_all")
+        if not isinstance(entry.get("after_all", False), bool):
+            problems.add("TW2630", f"after_all of {name} must be true or false", place)
     if "clusters" in tables:
         checked("clusters", tables["clusters"])
     problems.raise_if_any(InvalidError)
-    return Manual(file, tables.get("clusters"), pieces, lines)
+    counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
+    after_all = frozenset(name for name, entry in entries.items() if entry.get("after_all", False))
+    return Manual(file, tables.get("clusters"), counts, after_all, lines)
 
 
 def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
@@ -136,16 +154,17 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     made = graph.attribute(module["main"], PIECES)
     if made is None:
         calls = [call for call in graph.read(module["main"]).calls if not is_view(module, call)]
-        entries = [(members_of(module, call), 1) for call in calls]
+        entries = [(members_of(module, call), 1, False) for call in calls]
     else:
-        entries = [([str(name) for name in members], int(count)) for members, count in made]
+        entries = [([str(name) for name in members], int(count), bool(breaks)) for members, count, breaks in made]
     lines = [
         f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
         "",
         "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",
     ]
-    for members, count in entries:
+    for members, count, breaks in entries:
         comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
         shown = "".join(char if char.isprintable() else "?" for char in comment)
-        lines.append(f'"{members[-1]}" = {count}' + (f"  # {shown}" if shown else ""))
+        said = f"{{ pieces = {count}, after_all = true }}" if breaks else str(count)
+        lines.append(f'"{members[-1]}" = {said}' + (f"  # {shown}" if shown else ""))
     return "\n".join(lines) + "\n"

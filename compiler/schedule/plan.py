@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from compiler import graph
@@ -50,11 +49,11 @@ class Join:
 Step = Run | Cut | Join
 
 
-def order(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+def order(counts: Sequence[int], breaks: Collection[int] = ()) -> Iterator[tuple[int, int]]:
     """(call, number of its piece), depth first: a call follows as soon as all that one piece of it is made of is there.
 
-    That goes as far as counts divide those before them, down a pyramid. Where one does not, all calls before are
-    through with all pieces.
+    That goes as far as counts divide those before them, down a pyramid. Where one does not, and before each of
+    ``breaks``, all calls before are through with all pieces.
     """
     pyramid: list[list[int]] = []
 
@@ -65,20 +64,21 @@ def order(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
                 yield from worked(level - 1, above)
         yield from ((at, number) for at in pyramid[level])
 
-    runs = [[at for at, _ in each] for _, each in groupby(enumerate(counts), key=lambda entry: entry[1])]
-    for run, after in zip(runs, [*runs[1:], None], strict=True):
-        pyramid.append(run)
-        count = counts[run[0]]
-        if after is None or count % counts[after[0]]:
+    for at, count in enumerate(counts):
+        if pyramid and counts[at - 1] == count:
+            pyramid[-1].append(at)
+        else:
+            pyramid.append([at])
+        if at + 1 == len(counts) or at + 1 in breaks or count % counts[at + 1]:
             for number in range(count):
                 yield from worked(len(pyramid) - 1, number)
             pyramid = []
 
 
-def steps_of(body: graph.Body, cuts: Cuts, counts: Sequence[int]) -> list[Step]:
+def steps_of(body: graph.Body, cuts: Cuts, counts: Sequence[int], breaks: Collection[int] = ()) -> list[Step]:
     """What there is to do for a graph whose calls run in so many pieces each."""
     planner = _Planner(body, cuts, counts)
-    for at, number in order(counts):
+    for at, number in order(counts, breaks):
         planner.run(at, number)
     for result in body.results:
         planner.need(Piece(result))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from compiler import graph
 from compiler.schedule.work import size_bytes
+from compiler.tiling.fusion import replaced_by
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Operator:
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     is_view: bool = False  # which is no work
+    replaces: int | None = None  # the tensor in whose bytes it makes its result
 
 
 @dataclass
@@ -54,7 +56,13 @@ class Storage:
             if tensor.is_between:
                 changes[tensor.made] += tensor.size_bytes
                 changes[tensor.last + 1] -= tensor.size_bytes
-        return list(accumulate(changes))[:-1]
+        live = list(accumulate(changes))[:-1]
+        return [size - less for size, less in zip(live, self.replaced_bytes, strict=True)]
+
+    @cached_property
+    def replaced_bytes(self) -> list[int]:
+        """By call: of a tensor in whose bytes it makes another."""
+        return [0 if each.replaces is None else self.tensors[each.replaces].size_bytes for each in self.operators]
 
     @cached_property
     def crossing_bytes(self) -> list[int]:
@@ -69,7 +77,7 @@ class Storage:
 
 def storage_of(module: Any, body: graph.Body) -> Storage:
     tensors, number = list[Tensor](), dict[Any, int]()
-    operators = []
+    operators = list[Operator]()
 
     def add(value: Any, kind: Any, made: int) -> int:
         number[value] = len(tensors)
@@ -92,7 +100,26 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
     for result in body.results:
         tensors[number[result]].is_result = True
         tensors[number[result]].last = len(operators) - 1
-    return Storage(tuple(operators), tuple(tensors), number)
+    found = zip(body.calls, operators, strict=True)
+    placed = [
+        replace(each, replaces=_replaced(module, call, at, each, tensors, number))
+        for at, (call, each) in enumerate(found)
+    ]
+    return Storage(tuple(placed), tuple(tensors), number)
+
+
+def _replaced(
+    module: Any, call: graph.Call, at: int, operator: Operator, tensors: Sequence[Tensor], number: Mapping[Any, int]
+) -> int | None:
+    """The tensor that a call is the last to read, and over which it may write its result."""
+    if operator.is_view or len(operator.makes) != 1 or not tensors[operator.makes[0]].is_between:
+        return None
+    arguments = [number[argument] for argument in call.arguments]
+    own = tensors[operator.makes[0]].size_bytes
+    able = [n for n in arguments if tensors[n].is_between and tensors[n].last == at and tensors[n].size_bytes == own]
+    able = [n for n in able if arguments.count(n) == 1]
+    inputs = [source for _, source in replaced_by(module, call.callee)] if able else []
+    return next((arguments[source] for source in inputs if arguments[source] in able), None)
 
 
 def results_of(body: graph.Body, call: graph.Call) -> list[tuple[Any, Any]]:

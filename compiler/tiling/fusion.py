@@ -19,6 +19,7 @@ from compiler.tiling.blocks import block_facts
 from compiler.tiling.cube import is_product
 from compiler.tiling.factors import scaled_behind
 from compiler.tiling.schedule import schedule_of
+from compiler.tir.replaced import replaced
 from compiler.tir.structure import structural_map
 
 
@@ -61,6 +62,14 @@ def fuse(module: Any, group: Any) -> Any:
     if moved or last:
         fused = _read_in_place(fused, moved, last)
     return _chained(fused, values) if values else fused
+
+
+def replaced_by(module: Any, callee: Any) -> list[tuple[int, int]]:
+    """Of what a call of main is given and makes, in this order: (result, input) of which the one may be written over
+    the other, as far as is seen before there is a kernel.
+    """
+    function = module[callee]
+    return replaced(function if isinstance(function, tirx.PrimFunc) else fuse(module, function))
 
 
 def _read_in_place(func: Any, moved: set[str], last: str) -> Any:

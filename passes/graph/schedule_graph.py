@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,25 +46,26 @@ class ScheduleGraph(Pass):
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None:
             cuts = Cuts(subject)
-            return scheduled(subject, cuts, self.manual.counts(subject, graph.read(subject["main"]), cuts))
+            body = graph.read(subject["main"])
+            return scheduled(subject, cuts, self.manual.counts(subject, body, cuts), self.manual.breaks(subject, body))
         chip = chip_of(subject, chip)
         if not llb_pays(chip) or fits(storage_of(subject, graph.read(subject["main"])), chip):
             return subject
         cuts = Cuts(subject)
-        counts = best(subject, cuts, chip).counts
-        return scheduled(subject, cuts, counts) if max(counts) > 1 else subject
+        found = best(subject, cuts, chip)
+        return scheduled(subject, cuts, found.counts, found.breaks) if max(found.counts) > 1 else subject
 
 
-def scheduled(module: Any, cuts: Cuts, counts: Sequence[int]) -> Any:
-    """The module with a main that runs each call in so many pieces."""
+def scheduled(module: Any, cuts: Cuts, counts: Sequence[int], breaks: Collection[int] = ()) -> Any:
+    """The module with a main that runs each call in so many pieces, and those of ``breaks`` after all before."""
     body = graph.read(module["main"])
-    steps = steps_of(body, cuts, counts)
+    steps = steps_of(body, cuts, counts, breaks)
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
     functions = [_function(builder, cuts, step) for step in steps]
     made: dict[Piece, Any] = {Piece(param): param for param in body.params}
     pieces = [
-        (members_of(module, call), count)
-        for call, count in zip(body.calls, counts, strict=True)
+        (members_of(module, call), count, at in breaks)
+        for at, (call, count) in enumerate(zip(body.calls, counts, strict=True))
         if not is_view(module, call)
     ]
     with builder.function("main", list(body.params), attrs={**dict(module["main"].attrs.items()), PIECES: pieces}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -47,11 +48,16 @@ def test_no_other_counts_are_thought_better(seed: int) -> None:
     problem = chain(sizes, weights, 300)
     best = min(cycles(problem, counts) for counts in product(COUNTS, repeat=4))
     found = problem.best()
-    assert cycles(problem, found.counts) == found.cycles == best
+    assert cycles(problem, found.counts) == pytest.approx(best)
+    assert cycles(problem, found.counts, found.breaks) == pytest.approx(best)
+    assert found.cycles == pytest.approx(best)
 
 
-def cycles(problem: Problem, counts: tuple[int, ...]) -> float:
-    """Of the best choice, at each border where pieces begin anew, of what lies there: on the chip or in DDR."""
+def cycles(problem: Problem, counts: tuple[int, ...], breaks: frozenset[int] | None = None) -> float:
+    """Of the best choice, at each border where pieces begin anew, of what lies there: on the chip or in DDR.
+
+    They begin anew where counts say so, and before ``breaks``, or where it is best to.
+    """
     live, crossing, room = problem.storage.live_bytes, problem.storage.crossing_bytes, problem.room_bytes
 
     def before(at: int, total: float, reserved: float, slack: float) -> float:
@@ -60,14 +66,14 @@ def cycles(problem: Problem, counts: tuple[int, ...]) -> float:
             return total
         own, found = live[at], []
         whole = crossing[at + 1] if at + 1 < len(counts) else 0
-        if at + 1 == len(counts) or counts[at] == counts[at + 1]:
-            found.append((own, reserved, 0.0, slack))
-        elif counts[at] % counts[at + 1] == 0:
-            found.append((own - whole, reserved + whole / counts[at + 1], 0.0, slack))
-        else:
+        after = counts[at + 1] if at + 1 < len(counts) else counts[at]
+        divides = counts[at] % after == 0
+        if divides and (breaks is None or at + 1 not in breaks):
+            found.append((own, reserved + whole * (1 / after - 1 / counts[at]), 0.0, slack))
+        if at + 1 < len(counts) and (not divides or (counts[at] > 1 and (breaks is None or at + 1 in breaks))):
             found.append((own - whole, 0.0, 2 * whole * problem.far_cycles_per_byte, room))
-            if whole * (1 - 1 / counts[at + 1]) <= slack:
-                found.append((own - whole, whole, 0.0, room))
+            if whole * (1 - 1 / after) <= slack:
+                found.append((own, whole * (1 - 1 / counts[at]), 0.0, room))
         results = []
         for own_bytes, kept, more, free in found:
             taken = own_bytes / counts[at] + kept
@@ -77,6 +83,25 @@ def cycles(problem: Problem, counts: tuple[int, ...]) -> float:
         return min(results)
 
     return before(len(counts) - 1, 0.0, 0.0, room)
+
+
+def test_a_break_where_counts_divide_and_ddr_is_cheaper() -> None:
+    """Room for one piece in front and for the whole behind, but not for both: no other counts are needed for that."""
+    sizes, weights = [800, 800, 300, 300, 300], [1, 1, 400, 400, 400]
+    found = chain(sizes, weights, 610).best()
+    assert found.breaks
+    for at in found.breaks:
+        assert found.counts[at - 1] % found.counts[at] == 0
+    assert sorted(found.counts, reverse=True) == list(found.counts)
+
+
+def test_what_is_made_over_another_tensor_takes_no_room() -> None:
+    problem = chain([400, 400, 400], [50, 50, 50], 500)
+    assert problem.best().counts != (1, 1, 1)
+    operators = [replace(each, replaces=at - 1) if at else each for at, each in enumerate(problem.storage.operators)]
+    storage = Storage(tuple(operators), problem.storage.tensors, {})
+    assert storage.live_bytes == [400, 400, 400]
+    assert replace(problem, storage=storage).best().counts == (1, 1, 1)
 
 
 def test_what_lies_between_runs_of_pieces_stays_on_the_chip_where_there_is_room() -> None:

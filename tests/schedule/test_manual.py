@@ -51,6 +51,19 @@ def test_what_was_chosen_is_written_and_means_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_break_is_written_and_means_the_same(tmp_path: Path) -> None:
+    changed = tmp_path / "schedule.toml"
+    text = WHOLE.replace('"b" = 1', '"b" = 4').replace('"c" = 1', '"c" = { pieces = 2, after_all = true }')
+    changed.write_text(text)
+    again = compiler.compile(SOURCE, "tiny", schedule=changed)
+    assert again.schedule == text
+    names = [kernel.name for kernel in again.report.kernels]
+    assert names == sorted(names, key=lambda name: ["b", "c", "y"].index(name)), "all of b, then all of c"
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(SOURCE)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("clusters", [1, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
@@ -78,6 +91,8 @@ def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: st
 @pytest.mark.parametrize(("text", "line"), [
     ("clusters = 0", 1), ("x = 1", 1),
     ("\nclusters = 'two'", 2), ("[pieces]\n'a' = 1\nb = 1.5", 3), ("[pieces]\na = ", 2),
+    ("[pieces]\na = 1\nb = { pieces = 0 }", 3), ("[pieces]\na = { pieces = 1, after_all = 1 }", 2),
+    ("[pieces]\n\na = { pieces = 1, break = true }", 3),
 ])  # fmt: skip
 def test_what_is_no_schedule_is_named(text: str, line: int) -> None:
     with pytest.raises(InvalidError) as caught:

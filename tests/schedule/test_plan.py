@@ -27,6 +27,16 @@ def test_pieces_run_depth_first(counts: list[int], expected: str) -> None:
     assert " ".join(f"{at}.{number}" for at, number in order(counts)) == expected
 
 
+@pytest.mark.parametrize(("counts", "breaks", "expected"), [
+    ([2, 2], {1}, "0.0 0.1 1.0 1.1"),
+    ([4, 2, 1], {1}, "0.0 0.1 0.2 0.3 1.0 1.1 2.0"),
+    ([4, 2, 1], {2}, "0.0 0.1 1.0 0.2 0.3 1.1 2.0"),
+    ([4, 4, 2, 2], {1}, "0.0 0.1 0.2 0.3 1.0 1.1 2.0 3.0 1.2 1.3 2.1 3.1"),
+])  # fmt: skip
+def test_before_a_break_all_pieces_are_done(counts: list[int], breaks: set[int], expected: str) -> None:
+    assert " ".join(f"{at}.{number}" for at, number in order(counts, breaks)) == expected
+
+
 NODES = [node("Softmax", "x", "a"), node("Softmax", "a", "b"), node("Softmax", "b", "c"), node("Add", "c a", "y")]
 
 
