@@ -167,6 +167,13 @@ def _is_idle(pushed, popped, under_way):  # type: ignore[no-untyped-def]
     return True
 
 
+@inlined
+def _copied(source, target, count):  # type: ignore[no-untyped-def]
+    """One number after another: an assignment of slices takes seconds to compile, for the message when sizes differ."""
+    for index in range(count):
+        target[index] = source[index]
+
+
 @kernel
 def walk(  # type: ignore[no-untyped-def]  # noqa: C901
     kind, operation, slots, register, immediate, key_mask, destination, target, scalar_cycles, system, in_ub,
@@ -210,7 +217,7 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
             seen = loops[top, SEEN] + 1
             loops[top, SEEN] = seen
             kept = seen % TURNS_KEPT
-            grown[top, kept] = now
+            _copied(now, grown[top, kept], len(now))
             traces_kept[top, kept] = traces[top]
             emitted_kept[top, kept] = state[EMITTED]
             marked = mark_count[top]
@@ -245,7 +252,7 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                         cross_time += moved
                         loops[top, COUNT] += periods * period
                         loops[top, SEEN] = 0
-                        grown[top, 0] = now
+                        _copied(now, grown[top, 0], len(now))
                         emitted_kept[top, 0] = state[EMITTED]
             if loops[top, COUNT] < loops[top, TRIPS]:
                 if loops[top, COUNTER] != 0:
@@ -281,7 +288,7 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                     break
                 found = class_next[found]
             if found < 0:
-                wanted[:used] = values[:used]
+                _copied(values, wanted, used)
                 state[PC], state[DEPTH], state[STEPS] = pc, sp, steps
                 return NEEDS_CLASS
             q, event = class_numbers[found, QUEUE], class_numbers[found, WHAT]
@@ -371,7 +378,7 @@ def walk(  # type: ignore[no-untyped-def]  # noqa: C901
                     return LOST
                 loops[sp, FIRST], loops[sp, END], loops[sp, TRIPS] = pc + 1, target[pc], a
                 loops[sp, COUNT], loops[sp, COUNTER], loops[sp, SEEN] = 0, d, 0
-                grown[sp, 0] = now
+                _copied(now, grown[sp, 0], len(now))
                 emitted_kept[sp, 0] = state[EMITTED]
                 traces[sp] = 0
                 mark_count[sp] = 0

@@ -1,5 +1,7 @@
 """The scalar functions of the instruction table, compiled into one dispatcher per kind of row.
 
+A dispatcher is a chain of links of several comparisons each: every link takes a tenth of a second to compile.
+
 Kernels are compiled at different times, and what they contain is linked by name: each function here has a name that
 says what it does, so that two kernels never take one for another.
 """
@@ -26,26 +28,33 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _dispatcher(kind: str) -> Callable[..., Any]:
     """``f(opcode, a, b, c)`` over all rows of a kind: the table's own functions behind a chain of comparisons."""
-    rest: Callable[..., Any] | None = None
-    for row in table.rows():
-        if row.kind == kind:
-            rest = _link(row, rest)
-    if rest is None:
-        raise ValueError(f"no rows of kind {kind}")
+    last, *others = (row for row in table.rows() if row.kind == kind)
+    function = _named(last.function, f"{kind}_{last.mnemonic}")
+    rest = _named(lambda opcode, a, b, c: function(a, b, c), f"{kind}_from_{last.mnemonic}")
+    for first in range(0, len(others), 4):
+        rest = _link(others[first : first + 4], rest)
     return rest
 
 
-def _link(row: Row, rest: Callable[..., Any] | None) -> Callable[..., Any]:
-    code, function = row.opcode, _named(row.function, f"{row.kind}_{row.mnemonic}")
-    if rest is None:
-        return _named(lambda opcode, a, b, c: function(a, b, c), f"{row.kind}_from_{row.mnemonic}")
+def _link(rows: list[Row], rest: Callable[..., Any]) -> Callable[..., Any]:
+    """Of four rows; where there are fewer, the last one stands for those that lack."""
+    each = [(row.opcode, _named(row.function, f"{row.kind}_{row.mnemonic}")) for row in rows]
+    (code_0, function_0), (code_1, function_1), (code_2, function_2), (code_3, function_3) = (
+        each[min(index, len(each) - 1)] for index in range(4)
+    )
 
     def dispatch(opcode, a, b, c):  # type: ignore[no-untyped-def]
-        if opcode == code:
-            return function(a, b, c)
+        if opcode == code_0:
+            return function_0(a, b, c)
+        if opcode == code_1:
+            return function_1(a, b, c)
+        if opcode == code_2:
+            return function_2(a, b, c)
+        if opcode == code_3:
+            return function_3(a, b, c)
         return rest(opcode, a, b, c)
 
-    return _named(dispatch, f"{row.kind}_from_{row.mnemonic}")
+    return _named(dispatch, f"{rows[0].kind}_from_{rows[-1].mnemonic}")
 
 
 def _branch_dispatcher() -> Callable[..., Any]:
