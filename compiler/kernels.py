@@ -43,10 +43,11 @@ ATTEMPTS = 16
 REFUSALS = 2  # of tiles that no instruction does, after which no other tile is tried
 SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # Tiles that ranking thinks within this of its best are lowered, too, and compared by the cycle model. More of them
-# where more cycles are at stake (products above 20,000 cycles take 4 % less with three than with one), and for a chip
-# of which nothing was learned (ResNet-50 takes 1.6 % less with four there).
+# where more cycles are at stake (products above 20,000 cycles take 4 % less with three than with one, convolutions
+# above 3,000 cycles 1 % less with two), and for a chip of which nothing was learned (ResNet-50 takes 1.6 % less with
+# four there).
 NEAR, UNLEARNED_RIVALS = 1.08, 4
-RIVALS = ((20_000, 3), (1_000, 1))  # from so many cycles on
+RIVALS = ((20_000, 3), (3_000, 2), (1_000, 1))  # from so many cycles on
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
 FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
