@@ -14,7 +14,7 @@ from compiler.codegen.reach import FAR, Reach, Reaches
 from compiler.codegen.values import Operand
 from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.encoding import form
-from compiler.isa.model import Instr, Row, View, bind
+from compiler.isa.model import Args, Instr, Row, View, bind
 from compiler.target import Chip
 
 
@@ -140,15 +140,20 @@ class _Reader:
 
 def _views(row: Row, mods: tuple[str, ...], reached: Sequence[Reach], chip: Chip) -> tuple[View, ...]:
     """The operands as if all addresses were zero, with the greatest extents that there can be."""
-    given = iter(reached)
+    return _bound(row, mods, [int(reach.high.max()) for reach in reached], chip).views
+
+
+def _bound(row: Row, mods: tuple[str, ...], operands: Sequence[int], chip: Chip) -> Args:
+    """An instruction with these operands where its slots allow them, and zero for all addresses."""
+    given = iter(operands)
     values = []
     for slot in form(row, mods).slots:
         if slot.kind in ("dest", "target"):
             values.append(0)
             continue
-        most = int(next(given).high.max())
-        values.append(0 if slot.kind in ("addr", "float") else max(min(most, slot.hi), slot.lo))
-    return bind(Instr(row, mods, tuple(values)), values, chip).views
+        value = next(given)
+        values.append(0 if slot.kind in ("addr", "float") else max(min(value, slot.hi), slot.lo))
+    return bind(Instr(row, mods, tuple(values)), values, chip)
 
 
 @dataclass(frozen=True)
@@ -185,10 +190,19 @@ def spans(
         if memory not in memories:
             continue
         low, high = np.full_like(address.low, -FAR), np.full_like(address.high, FAR)
-        if tensor.offset is None and address.is_known:
-            low, high = address.low, address.high + _views(row, mods, reached, chip)[at].extent_bytes
+        if address.is_known and (tensor.offset is None or tensor.end is not None):
+            view = _views(row, mods, reached, chip)[at]
+            size = view.extent_bytes
+            if tensor.end is not None:
+                least, most = (_bound(row, mods, bounds, chip) for bounds in _bounds(reached))
+                size = tensor.end(least, most) * view.dtype.itemsize
+            low, high = address.low, address.high + size
         found.append(Span(memory, low, high, address.parameter))
     return found
+
+
+def _bounds(reached: Sequence[Reach]) -> tuple[list[int], list[int]]:
+    return [int(reach.low.min()) for reach in reached], [int(reach.high.max()) for reach in reached]
 
 
 def memory_of(row: Row, mods: tuple[str, ...], reference: str) -> tuple[int, str]:

@@ -67,6 +67,13 @@ def source_offset(args: Args) -> int:
     return int(box.c1 * args.c1_stride + box.row * args.w * args.dtype_of("@dtype").fractal_k)
 
 
+def source_end(least: Args, most: Args) -> int:
+    """Elements from the first channel block to behind all that is touched, for operands between two of each."""
+    c0, window = least.dtype_of("@dtype").fractal_k, max(1, least.kh * least.kw)
+    channel_blocks = max(1, ceil_div(most.k_start + most.k, c0 * window))
+    return int((channel_blocks - 1) * most.c1_stride + most.h * most.w * c0)
+
+
 def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     """The touched box -> L0A: m rows from m_start and k columns from k_start of the im2col matrix."""
     picked = _picked(args.dtype, *_geometry_of(args))

@@ -141,7 +141,8 @@ class Tensor:
 
     ``extents`` gives the logical shape from the bound arguments (default: the iteration shape); ``strides``
     gives fixed element strides instead of slots, or "dense" for row-major. ``offset`` gives the elements between
-    the address and the first one touched. ``memory`` and ``dtype`` are names, or the name of the modifier that
+    the address and the first one touched, ``end`` those between it and all that can be touched by instructions whose
+    arguments are between two instructions' each. ``memory`` and ``dtype`` are names, or the name of the modifier that
     chooses them written as ``"@modifier"``; ``"@accumulator"`` is what the cube sums ``@dtype`` in.
     """
 
@@ -152,6 +153,7 @@ class Tensor:
     extents: Extents | None = None
     strides: Extents | str | None = None
     offset: Callable[[Any], int] | None = None
+    end: Callable[[Any, Any], int] | None = None
     lacks: int = 0  # how many iteration dimensions the operand does not have (a reduced one, say)
     align: int | None = None
     doc: str = ""

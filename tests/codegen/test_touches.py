@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm.script import tirx as T
 
 from compiler.codegen import generate
 from compiler.codegen.touches import Touch, Use
+from compiler.isa import img2col
+from compiler.isa.model import Args
 from compiler.target import load_chip
 
 TINY = load_chip("tiny")
@@ -57,3 +60,21 @@ def test_where_data_decides_all_of_it_may_be_touched() -> None:
     touches = {touch.parameter: touch for touch in generate(picked, TINY).touched.touches}
     assert (touches[1].low, touches[1].high) == ((0, 0), (2048, 2048))
     assert touches[0].queue == "s"
+
+
+def test_what_windows_touch_ends_where_the_greatest_of_them_do() -> None:
+    """Windows between two others' extents stay within what is said of these."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        given = {"h": int(rng.integers(3, 9)), "w": int(rng.integers(3, 9)), "c1_stride": 2048, "dilation_h": 1}
+        given |= {"kh": int(rng.integers(1, 4)), "kw": int(rng.integers(1, 4)), "stride_h": 1, "stride_w": 1}
+        given |= {"dilation_w": 1, "pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
+        starts = {"m": (1, 32), "k": (16, 160), "m_start": (0, 16), "k_start": (0, 288)}
+        drawn = {name: int(rng.integers(low // 16, high // 16 + 1)) * 16 for name, (low, high) in starts.items()}
+        least, args, most = (
+            Args(dtype="fp16", **given, **values)
+            for values in ({n: s[0] for n, s in starts.items()}, drawn | {"m": 1}, {n: s[1] for n, s in starts.items()})
+        )
+        extents, strides = img2col.source_extents(args), img2col.source_strides(args)
+        reached = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) + 1
+        assert img2col.source_offset(args) + reached <= img2col.source_end(least, most)

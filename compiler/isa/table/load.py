@@ -331,6 +331,7 @@ _FROM_L1 = [
                 extents=img2col.source_extents,
                 strides=img2col.source_strides,
                 offset=img2col.source_offset,
+                end=img2col.source_end,
             ),
             Shape(("m", "k"), hi=4095, follows_rank=False),
             Int("m_start", 0, doc="first output position"),
