@@ -19,10 +19,11 @@ from typing import Any
 from tvm import tirx
 
 from ci.random_kernels import Generator
-from compiler.driver import ModelKernels, Options, plan
+from compiler.driver import Options, plan
 from compiler.errors import TilewrightError, UsageError
 from compiler.kernel_pool import Job
 from compiler.kernels import NoRoadLeft, compile_kernel
+from compiler.model_kernels import ModelKernels
 from compiler.pipeline import Observer, check_name
 from compiler.target import Chip, load_chip
 from compiler.tir.rewriter import Rewriter

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from compiler import driver, pipeline
+from compiler import driver, model_kernels, pipeline
 from compiler.artifact import model_to_bytes
 from compiler.clusters import CLUSTERS, clusters_of, of_all
 from compiler.codegen.residence import GraphBuffer
@@ -155,7 +155,7 @@ def test_a_report_counts_the_cores_of_all_clusters(divided: Any) -> None:
 
 
 def test_what_the_host_computes_a_part_of_stays_in_one_piece(divided: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refuse_pooling(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
@@ -164,7 +164,7 @@ def test_what_the_host_computes_a_part_of_stays_in_one_piece(divided: Any, monke
             for job, result in zip(jobs, results, strict=True)
         ]
 
-    monkeypatch.setattr(driver, "compile_jobs", refuse_pooling)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_pooling)
     whole = network(BATCH)
     compiled = divided(whole, network(BATCH // 4))
     assert any(step.host for step in compiled.steps)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from compiler import api, driver
+from compiler import api, driver, model_kernels
 from compiler.kernels import NoRoadLeft, Road
 from compiler.runtime.model import HostSegment
 from compiler.target import load_chip
@@ -102,7 +102,7 @@ def test_kernels_that_are_alike_are_compiled_once() -> None:
 
 
 def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refuse_groups(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
@@ -111,7 +111,7 @@ def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.Mo
             for job, result in zip(jobs, results, strict=True)
         ]
 
-    monkeypatch.setattr(driver, "compile_jobs", refuse_groups)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_groups)
     source = model([node("Relu", "x", "a"), node("Neg", "a", "y")], {"x": (4, 6)}, ["y"])
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert [step.nodes for step in compilation.steps] == [("a",), ("y",)]
@@ -120,7 +120,7 @@ def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.Mo
 
 
 def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refuse_negation(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
@@ -129,7 +129,7 @@ def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: p
             for job, r in zip(jobs, results, strict=True)
         ]
 
-    monkeypatch.setattr(driver, "compile_jobs", refuse_negation)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_negation)
     nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "b"), node("MatMul", "b x", "y")]
     w = np.eye(6, 4, dtype=np.float32)
     source = model(nodes, {"x": (4, 6)}, ["y"], w=w)
@@ -142,7 +142,7 @@ def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: p
 
 
 def test_without_host_kernels_such_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "compile_jobs", lambda jobs, *rest: [NoRoadLeft(job.name, []) for job in jobs])
+    monkeypatch.setattr(model_kernels, "compile_jobs", lambda jobs, *rest: [NoRoadLeft(job.name, []) for job in jobs])
     source = model([node("Relu", "x", "y")], {"x": (4, 6)}, ["y"])
     with pytest.raises(NoRoadLeft, match="TW2402"):
         driver.compile_model(source, load_chip("tiny"), driver.Options(host_kernels=False))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler import api, driver
+from compiler import api, driver, model_kernels
 from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import TensorType, find
 from compiler.parts import Parts, cut_offset, is_join
@@ -132,7 +132,7 @@ def test_batches_are_joined_by_kernels() -> None:
 
 
 def test_the_host_gets_tensors_that_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refuse(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
@@ -141,7 +141,7 @@ def test_the_host_gets_tensors_that_are_no_parts(monkeypatch: pytest.MonkeyPatch
             for job, result in zip(jobs, results, strict=True)
         ]
 
-    monkeypatch.setattr(driver, "compile_jobs", refuse)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse)
     source, x = dense(1)
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert "abc" in {node for step in compilation.steps for node in step.nodes}

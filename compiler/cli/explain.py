@@ -15,7 +15,7 @@ from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable, some
 
 if TYPE_CHECKING:
-    from compiler.driver import ModelKernels, Use
+    from compiler.model_kernels import ModelKernels, Use
     from compiler.report.explanation import Explanation
 
 MAX_KERNELS = 3

@@ -15,8 +15,9 @@ from compiler.runtime.kernel_cycles import KernelCycles, plain_name
 from compiler.runtime.model import CompiledModel, ProgramSegment
 
 if TYPE_CHECKING:
-    from compiler.driver import Compilation, Step
+    from compiler.driver import Compilation
     from compiler.kernels import Kernel
+    from compiler.model_kernels import Step
 
 SCHEMA_VERSION = 1
 

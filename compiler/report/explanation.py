@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler import graph
-from compiler.driver import ModelKernels, Use
 from compiler.isa.disassembler import instruction_text
 from compiler.kernels import Choice, Kernel, NoRoadLeft, Road, compile_kernel
+from compiler.model_kernels import ModelKernels, Use
 from compiler.pipeline import Observer, kernel_passes
 from compiler.report.tables import shape_text, some
 from compiler.tir.scopes import ISA_DTYPE

@@ -114,7 +114,7 @@ def test_cache_and_processes_are_chosen(tmp_path: Path, monkeypatch: pytest.Monk
         chosen.append((cache is not None, processes))
         return compile_jobs(jobs, chip, observer, cache, 1)
 
-    monkeypatch.setattr("compiler.driver.compile_jobs", watched)
+    monkeypatch.setattr("compiler.model_kernels.compile_jobs", watched)
     path = saved(tmp_path)
     for words in ([], ["--no-cache"], ["--jobs", "3"], ["--time-passes"]):
         assert compile_for_tiny(path, *words) == 0

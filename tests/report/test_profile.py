@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler import driver
+from compiler import model_kernels
 from compiler.cli.main import main
 from compiler.kernels import NoRoadLeft, Road
 from compiler.report import profile_text
@@ -38,14 +38,14 @@ def softmax_between_products() -> onnx.ModelProto:
 
 def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str], bool]) -> None:
     """Let kernels of these names find no road."""
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refusing(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
         roads = [Road("emission", "for a test")]
         return [NoRoadLeft(j.name, roads) if wanted(j.name) else r for j, r in zip(jobs, results, strict=True)]
 
-    monkeypatch.setattr(driver, "compile_jobs", refusing)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refusing)
 
 
 def profiled() -> Profile:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler import api, driver, graph
+from compiler import api, driver, graph, model_kernels
 from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
 from compiler.pipeline import Observer
@@ -136,7 +136,7 @@ def test_a_model_that_does_not_fit_is_cut() -> None:
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on the host reads tensors that are no parts: then nothing is cut."""
     _force(monkeypatch, [4, 4, 4, 4, 4, 4, 4])
-    compile_jobs = driver.compile_jobs
+    compile_jobs = model_kernels.compile_jobs
 
     def refuse(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
@@ -145,7 +145,7 @@ def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
             for job, result in zip(jobs, results, strict=True)
         ]
 
-    monkeypatch.setattr(driver, "compile_jobs", refuse)
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse)
     source = model(NODES, SHAPES, ["y"], **WEIGHTS)
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert sum(step.host is not None for step in compilation.steps) == 1

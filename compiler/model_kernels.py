@@ -1,0 +1,248 @@
+"""The kernels of a model: what its calls need, compiled once each, on the chip or left to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tvm_ffi import StructuralKey
+
+from compiler import graph, pipeline
+from compiler.buffers import Buffers
+from compiler.clusters import chip_of, clusters_of
+from compiler.codegen.kernel import CONSTANTS
+from compiler.codegen.link import LLB_PLACEMENT
+from compiler.codegen.residence import Foreseen, foresee, llb_pays
+from compiler.frontend import Imported
+from compiler.kernel_cache import KernelCache, default_folder
+from compiler.kernel_pool import Job, Result, compile_jobs
+from compiler.kernels import Kernel, NoRoadLeft, Road
+from compiler.pipeline import SCHEDULE_GRAPH
+from compiler.runtime.model import HostSegment
+from compiler.target import Chip
+from compiler.tiling.fusion import fuse, replaced_by
+from compiler.tiling.split_k import SWITCH as SPLIT_K
+from compiler.tiling.split_k import Halves, split
+from compiler.tir.near import placed_near
+from compiler.tir.replaced import with_replaced
+
+if TYPE_CHECKING:
+    from compiler.driver import Options
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of the model, on the chip or on the host, and the buffers that it is called with."""
+
+    name: str
+    arguments: tuple[str, ...]
+    nodes: tuple[str, ...]
+    kernel: Kernel | None = None
+    host: HostSegment | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A call that needs a kernel of its own: the job, its buffers, and the calls of the imported graph it does."""
+
+    job: Job
+    arguments: tuple[str, ...]
+    members: tuple[str, ...]
+    group: Any = None  # the Relax function, where it can be taken apart
+
+
+class ModelKernels:
+    """Compiles the calls of main; kernels that are alike are compiled once."""
+
+    def __init__(
+        self,
+        imported: Imported,
+        module: Any,
+        chip: Chip,
+        options: Options,
+        observer: pipeline.Observer,
+        *,
+        parts: bool = True,
+    ) -> None:
+        self.clusters = clusters_of(module)
+        self.imported, self.module, self.whole_chip = imported, module, chip
+        self.chip = chip_of(module, chip)  # what kernels are compiled for
+        self.options, self.observer = options, observer
+        self.buffers = Buffers(module, imported, parts=parts)
+        self.roads: list[Road] = []
+        self._compiled: dict[tuple[str, Any], Result] = {}
+        self._halves: dict[tuple[str, Any], Halves | None] = {}
+        self._near_pays = LLB_PLACEMENT not in observer.without and llb_pays(self.chip)
+        foreseen = self._foreseen()
+        self._near = set(foreseen.near)
+        self._room_bytes = min(foreseen.room_bytes, default=self.chip.memory_bytes("llb"))
+        self._rooms = dict[str, int]()  # by what is called: pieces of a layer are alike
+        for call, room in zip(self._calls, foreseen.room_bytes, strict=True):
+            self._rooms[call.callee] = min(room, self._rooms.get(call.callee, room))
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the model's inputs and outputs, by their buffers."""
+        made = zip(self.buffers.outputs, self.imported.outputs, strict=True)
+        given = ((f"in{index}", port) for index, port in enumerate(self.imported.inputs))
+        return {name: port.shape for name, port in (*made, *given)}
+
+    def apart_from_each_other(self) -> ModelKernels:
+        """The same with a buffer for every tensor, which kernels on the host need: then pieces would be copied."""
+        passes = [one for one in pipeline.graph_passes() if one.name != SCHEDULE_GRAPH]
+        module = pipeline.run(passes, self.imported.module, self.whole_chip, self.observer)
+        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer, parts=False)
+        other._compiled = self._compiled
+        return other
+
+    def compile_all(self) -> tuple[list[Step], list[Road]]:
+        """All groups first; those for which no road is left are taken apart, operator by operator."""
+        uses = self.uses()
+        self._compile(uses)
+        rounds = [self._retried(use) if self._fails(use) and use.group is not None else [use] for use in uses]
+        self._compile([use for round_ in rounds for use in round_])
+        return [self._step(use) for round_ in rounds for use in round_], self.roads
+
+    def uses(self) -> list[Use]:
+        """What needs a kernel, in order; every group is whole."""
+        return [part for call in self._calls for part in self._split(self._use(call))]
+
+    @cached_property
+    def _calls(self) -> list[graph.Call]:
+        """The calls that need a kernel."""
+        return [call for call in self.buffers.body.calls if not self.buffers.is_in_place(self.module, call)]
+
+    def _foreseen(self) -> Foreseen:
+        steps = [self.buffers.arguments(call) for call in self._calls]
+        if not self._near_pays:
+            return Foreseen(frozenset(), (self.chip.memory_bytes("llb"),) * len(steps))
+        in_place = {callee: replaced_by(self.module, callee) for callee in {call.callee for call in self._calls}}
+        declared = self.buffers.placed(name for step in steps for name in step)
+        return foresee(steps, declared, self.chip, [in_place[call.callee] for call in self._calls])
+
+    def apart(self, use: Use) -> list[Use]:
+        """A group as one kernel per operator, with buffers in DDR between them."""
+        body = graph.read(use.group)
+        names = dict(zip(body.params, use.arguments, strict=False))
+        uses = []
+        for call, member in zip(body.calls, use.members, strict=True):
+            is_last = call.var.same_as(body.calls[-1].var)
+            names[call.var] = use.arguments[-1] if is_last else self.buffers.temporary(call.types[0])
+            callee = self.module[call.callee]
+            inputs = tuple(names[argument] for argument in call.arguments)
+            uses.append(self._single(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), member))
+        return uses
+
+    def key(self, use: Use) -> tuple[str, Any]:
+        """Equal for uses of the same kernel."""
+        return use.job.schedule, structural_key(use.job.func)
+
+    def nodes(self, use: Use) -> tuple[str, ...]:
+        """The ONNX nodes that a use computes."""
+        return self._nodes(use.members)
+
+    def _use(self, call: graph.Call) -> Use:
+        callee, arguments = self.module[call.callee], self.buffers.arguments(call)
+        schedule = graph.attribute(callee, "tw.group")
+        if schedule is None:  # a view that has to be copied
+            return self._single(callee, "movement", arguments, call.name)
+        members = tuple(str(name) for name in callee.attrs["tw.calls"])
+        job = self._job(fuse(self.module, callee), str(schedule), arguments, members, self._rooms[call.callee])
+        return Use(job, arguments, members, callee if len(members) > 1 else None)
+
+    def _split(self, use: Use) -> list[Use]:
+        """A product in two kernels, where that is faster: parts of its sums, and their sum."""
+        key = self.key(use)
+        if key not in self._halves:
+            without = SPLIT_K in self.observer.without
+            self._halves[key] = None if without else split(use.job.func, use.job.schedule, self.chip)
+        halves = self._halves[key]
+        if halves is None:
+            return [use]
+        between = self.buffers.temporary(halves.between)
+        if self._near_pays and self.buffers.declared[between].size_bytes <= self._room_bytes:
+            self._near.add(between)
+        read = [use.arguments[index] for index in halves.of_parts]
+        others = [use.arguments[index] for index in halves.of_total]
+        written = written_parameters(halves.total)
+        total = (*others[:-written], between, *others[-written:])
+        parts = self._job(halves.parts, "matmul", (*read, between), use.members)
+        sums = self._job(halves.total, "reduction", total, use.members)
+        return [
+            Use(replace(parts, name=f"{parts.name}, parts"), (*read, between), use.members),
+            Use(replace(sums, name=f"{sums.name}, their sum"), total, use.members),
+        ]
+
+    def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
+        return Use(self._job(callee, schedule, arguments, (member,)), arguments, (member,))
+
+    def _job(
+        self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str], room_bytes: int | None = None
+    ) -> Job:
+        roles = [self.buffers.role(name) for name in arguments]
+        func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
+        near = [index for index, name in enumerate(arguments) if name in self._near]
+        func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
+        return Job(with_replaced(func), schedule, self._name(members))
+
+    def _retried(self, use: Use) -> list[Use]:
+        self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
+        return self.apart(use)
+
+    def _compile(self, uses: Sequence[Use]) -> None:
+        wanted = {key: use.job for use in uses if (key := self.key(use)) not in self._compiled}
+        cache = KernelCache(default_folder()) if self.options.cache else None
+        results = compile_jobs(list(wanted.values()), self.chip, self.observer, cache, self.options.jobs)
+        for key, result in zip(wanted, results, strict=True):
+            self._compiled[key] = result
+            if isinstance(result, Kernel):
+                self.roads += result.roads
+
+    def _fails(self, use: Use) -> bool:
+        return isinstance(self._compiled[self.key(use)], NoRoadLeft)
+
+    def _step(self, use: Use) -> Step:
+        result, nodes = self._compiled[self.key(use)], self._nodes(use.members)
+        if isinstance(result, Kernel):
+            return Step(use.members[-1], use.arguments, nodes, result)
+        if not self.options.host_kernels:
+            raise result
+        self.roads.append(Road(f"{use.job.name} on the chip", str(result)))
+        return Step(use.members[-1], use.arguments, nodes, host=self._host(use, result))
+
+    def _host(self, use: Use, failure: NoRoadLeft) -> HostSegment:
+        from compiler.runtime.host import to_json
+
+        written = use.arguments[-written_parameters(use.job.func) :]
+        reason = failure.roads[-1].why if failure.roads else str(failure)
+        operator = str(graph.attribute(use.job.func, "tw.operator", ""))
+        return HostSegment(use.job.name, reason, to_json(use.job.func), use.arguments, written, operator)
+
+    def _nodes(self, members: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(node for member in members for node in self.imported.nodes.get(member, (member,))))
+
+    def _name(self, members: Sequence[str]) -> str:
+        return "+".join(self._nodes(members))
+
+
+def written_parameters(func: Any) -> int:
+    """How many of a PrimFunc's last parameters it writes."""
+    from tvm import tirx
+
+    from compiler.tir.structure import structural_walk
+
+    stored = set[str]()
+    structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer.name)))
+    return sum(param.name in stored for param in func.params)
+
+
+def structural_key(func: Any) -> StructuralKey:
+    """Equal for kernels that are the same but for names."""
+    attributes = [
+        name for name in (func.attrs.keys() if func.attrs else ()) if name == "global_symbol" or name.startswith("tw.")
+    ]
+    for name in attributes:
+        func = func.without_attr(name)
+    return StructuralKey(func)
