@@ -57,8 +57,8 @@ def test_what_is_read_is_called_by_who_wrote_it() -> None:
     found = ddr_traffic(prepare(program, load_chip("tiny")), {"x": "image"})
     assert set(found) == {
         Moved("first", "image", "MTE2", 256),
-        Moved("first", "result of first", "MTE3", 256),
-        Moved("second", "result of first", "MTE2", 256),
+        Moved("first", "result of first", "MTE3", 256, "first"),
+        Moved("second", "result of first", "MTE2", 256, "first"),
         Moved("second", "y", "MTE3", 256),
     }
 

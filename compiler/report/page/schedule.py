@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from compiler.report.page.markup import element, label, line, rectangle, short, svg, tail, text, ticks
 from compiler.report.profile import Profile
@@ -11,7 +12,8 @@ from compiler.report.stages import Stage, pieces_of
 from compiler.report.tables import size_text
 
 WIDTH, LEFT, RIGHT, BOTTOM = 1180, 210, 10, 20
-TALLEST, LEAST_LABEL, HEIGHT = 16.0, 11.0, 640.0  # of a row, of a row that has its name, and of all rows
+TALLEST, HEIGHT = 16.0, 640.0  # of a row, and of all
+LEAST_LABEL, LEAST_HINT = 11.0, 2.0  # of a row that has its name, and of one that can be pointed at
 _THINNEST = 0.4
 
 
@@ -31,7 +33,13 @@ def _drawn(profile: Profile, tall: float) -> Iterator[str]:
         x = LEFT + width * tick / max(1, profile.cycles)
         yield line(x, 0, x, bottom, class_="grid")
         yield label(x, bottom + 15, short(tick), "middle", class_="axis")
-    pieces, blocks = pieces_of(profile.layers, profile.order), _blocks(profile, width, tall)
+    blocks = _blocks(profile, width, tall)
+    if tall < LEAST_HINT:
+        for limit in dict.fromkeys(layer.limit for layer in profile.layers):
+            mine = (blocks[number] for number, layer in enumerate(profile.layers) if layer.limit == limit)
+            yield element("path", d="".join(chain.from_iterable(mine)), class_=f"limit-{limit}")
+        return
+    pieces = pieces_of(profile.layers, profile.order)
     for number, layer in enumerate(profile.layers):
         hint = f"{layer.title}: {_count(pieces[number])}, {layer.cycles:,} cycles, limit {layer.limit}"
         yield element("path", element("title", text(hint)), d="".join(blocks[number]), class_=f"limit-{layer.limit}")
