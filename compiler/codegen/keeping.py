@@ -65,7 +65,8 @@ def repeated(load: FarLoad, chip: Chip) -> Repeated | None:
     if outer is None or not load.starts_first or not load.moved_bytes.any():
         return None
     groups, layout = tuple(groups_of(load, chip)), layout_of(load, chip)
-    if layout is None or any(group.count > 1 for group in groups):
+    cores = int(load.grid.runs.reshape(load.grid.runs.shape[0], -1).any(axis=1).sum())
+    if layout is None or len(groups) != cores:  # some load the same
         return None
     inner = [trips for follows, trips in turns[outer:] if follows]
     runs = load.first_turns(load.grid.runs).any(axis=0).reshape(-1, prod(inner)).any(axis=0)

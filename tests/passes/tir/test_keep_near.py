@@ -77,6 +77,22 @@ def rows_loaded_once(a: T.Buffer((2, 4, 1024), "float32"), o: T.Buffer((2, 4, 10
         T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, i, 0]), 1, T.address_of(x[0]), 1, 1024)
 
 
+@T.prim_func(s_tir=True, private=True)
+def rows_of_some(a: T.Buffer((2, 1024), "float32"), o: T.Buffer((4, 3, 1024), "float32")) -> None:
+    """Cores 0, 1 and 3 load the same row, core 2 another one."""
+    bx = T.launch_thread("blockIdx.x", 4)
+    for t in range(3):
+        x = T.alloc_buffer((1024,), scope="local.ub")
+        T.call_extern(
+            "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[bx // 2 * (3 - bx), 0]), 1, 1024
+        )
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[bx, t, 0]), 1, T.address_of(x[0]), 1, 1024)
+
+
+def test_what_cores_load_that_are_not_evenly_spaced_stays_in_ddr() -> None:
+    assert ALWAYS.run(rows_of_some, load_chip("tw1")).same_as(rows_of_some)
+
+
 @pytest.mark.parametrize("kernel", [rows_of_all, rows_loaded_once, placed_near(own_rows, [0], 1 << 20)])
 def test_what_others_load_or_comes_once_or_lies_there_stays(kernel: Any) -> None:
     keeps(ALWAYS, kernel)
