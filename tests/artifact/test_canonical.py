@@ -76,7 +76,7 @@ def test_limits_hold_before_parsing(text: bytes, message: str, monkeypatch: pyte
 
 
 def test_limits_take_time_in_proportion() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     escaped = b'\\"' * (4 << 20)
     for text in (
         b'"' + b"\\" * (4 << 20),
@@ -87,4 +87,4 @@ def test_limits_take_time_in_proportion() -> None:
     ):
         with pytest.raises(NotCanonical):
             loads(text)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5

@@ -28,10 +28,10 @@ def operators_loaded() -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_ends_in_its_error(case: Case) -> None:
     data = case.build()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(TilewrightError) as raised:
         import_model(data, limits=case.limits)
-    assert time.perf_counter() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert type(raised.value) is case.error
     assert case.code in {problem.code for problem in raised.value.problems}
     for text in case.texts:
@@ -105,9 +105,9 @@ for name, data in datas.items():
 def test_long_chain(length: int) -> None:
     """As many nodes as anybody likes: nothing on the way goes deeper for each of them."""
     nodes = [node("Relu" if at % 2 else "Neg", f"v{at}", f"v{at + 1}") for at in range(length)]
-    started = time.perf_counter()
+    started = time.process_time()
     imported = import_model(model(nodes, {"v0": [4]}, [f"v{length}"]).SerializeToString())
-    assert time.perf_counter() - started < length / 1000
+    assert time.process_time() - started < length / 1000
     assert len(imported.nodes) == length
     assert len(imported.module.functions) == 3
 

@@ -560,14 +560,14 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_expansion_is_bounded(name: str) -> None:
     source, said = BOMBS[name]
-    began = time.monotonic()
+    began = time.process_time()
     messages = []
     try:
         assemble(source)
     except InvalidError as error:
         messages = [problem.message for problem in error.problems]
     assert any(said in message for message in messages) or not said
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_a_large_program_is_assembled(monkeypatch: pytest.MonkeyPatch) -> None:

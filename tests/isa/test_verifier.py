@@ -217,10 +217,10 @@ def test_time_is_bounded() -> None:
     lines = [f"vabs.fp32.3d [{4 * i}; 1, 1, 1], [4; 0, 0, 0], <65535, 65535, 65535>" for i in range(1000)]
     lines += [f"vrsum.fp32.3d [{4 * i}; 1, 1], [0; 0, 0, 0], <2, 2, 65535>" for i in range(1000)]
     lines += [f"vabs.fp16.1d [{2 * i}], [{2 * i + 2}], <4000>" for i in range(40)]
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(TilewrightError):
         verify(assemble("\n".join([*lines, "halt"])), TINY)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_a_word_for_each_cluster_that_the_program_runs_on() -> None:
