@@ -2,9 +2,9 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. In LLB a result may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that is a part of
-another one lies in that. Scratch lies where its kernel says. Where there is room, a place is given anew some kernels
-later than it could be: what writes it then need not wait for cores that may still read it.
+DDR. Where LLB is full, a result may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that
+is a part of another one lies in that. Scratch lies where its kernel says. Where there is room, a place is given anew
+some kernels later than it could be: what writes it then need not wait for cores that may still read it.
 
 Before there are kernels it is foreseen what will lie in LLB, since their tiles depend on it. What is foreseen and does
 not come true costs time only: a kernel works on its parameters wherever they lie.
@@ -251,10 +251,14 @@ def _runs(
 def _with_runs(
     room: SharedRoom, buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime], runs: Mapping[str, str]
 ) -> SharedRoom:
-    """The room with as much as there is place for. A run of buffers in the same bytes goes as one; where some do not
-    fit, all is placed anew without the first of each of them, which lives longest and comes last.
+    """The room with as much as there is place for. Only where not all fits apart does a run of buffers take the same
+    bytes: what is written over an input waits for all who read that. A run goes as one; where some do not fit, all is
+    placed anew without the first of each of them, which lives longest and comes last.
     """
     sized, last = _sized(buffers, lives), dict[str, Lifetime]()
+    apart = room.with_all(sized)
+    if not runs or not apart.missing(sized):
+        return apart
     members: dict[str, list[str]] = {}
     for name in sized:
         members.setdefault(runs.get(name, name), []).append(name)
