@@ -207,6 +207,7 @@ class _Block:
             store(kept.cell, kept.given_cell[b, j].astype("float32"), b, j)
         if self._one_product and network.places.held:
             network.copy_marked(kept.right, (0, 0), lambda k, n: kept.weights[k, n])
+        self._bring_output()
         with loops(steps) as (step,):
             time = self._time(step, steps)
             with loops(rows, GATES * hidden) as (b, n):
@@ -217,6 +218,7 @@ class _Block:
                 store(kept.gates, kept.gates[b, n] + kept.inputs[b, n].astype("float32"), b, n)
             self._step()
             network.copy_marked(kept.output, (0, 0), lambda b, k: kept.state[b, k])
+            self._bring_output()  # before the state leaves the core: the next step waits for it
             with loops(rows, hidden) as (b, j):
                 store(network.outputs, kept.state[b, j], time, self.d, self.first + b, j)
         with loops(rows, hidden) as (b, j):
@@ -227,10 +229,17 @@ class _Block:
             store(network.last_cell, kept.given_cell[b, j], self.d, self.first + b, j)
 
     @property
+    def _whole_depth(self) -> bool:
+        return self.network.places.depth == self.network.hidden
+
+    @property
     def _one_product(self) -> bool:
-        return self.network.places.columns == GATES * self.network.hidden and (
-            self.network.places.depth == self.network.hidden
-        )
+        return self._whole_depth and self.network.places.columns == GATES * self.network.hidden
+
+    def _bring_output(self) -> None:
+        """Once a step, where there is room beside the cube for all of it."""
+        if self._whole_depth:
+            self.network.copy_marked(self.kept.left, (0, 0), lambda b, depth: self.kept.output[b, depth])
 
     def _time(self, step: Any, steps: int) -> Any:
         if self.network.direction == "forward":
@@ -256,7 +265,8 @@ class _Block:
 
     def _bring(self, k: Any, column: Any) -> None:
         network, kept = self.network, self.kept
-        network.copy_marked(kept.left, (0, k), lambda b, depth: kept.output[b, depth])
+        if not self._whole_depth:
+            network.copy_marked(kept.left, (0, k), lambda b, depth: kept.output[b, depth])
         if not network.places.held:
             network.copy_marked(kept.weights, (k, column), lambda depth, n: network.weights[self.d, depth, n])
             network.copy_marked(kept.right, (0, 0), lambda depth, n: kept.weights[depth, n])

@@ -92,3 +92,8 @@ def test_later_attempts_have_fewer_rows_and_hold_no_weights() -> None:
             found.append(schedule(function, chip, attempt).description)
     assert [int(each.split()[0]) for each in found] == sorted((int(each.split()[0]) for each in found), reverse=True)
     assert not any("held" in each for each in found)
+
+
+def test_no_step_waits_for_what_leaves_the_core() -> None:
+    few, more = (run_on("tw2", drawn(steps, 1, 64, 1, "float16"), "forward")[0].cycles for steps in (8, 16))
+    assert (more - few) / 8 <= 366  # the state by L1 to the cube, the product, and eight vector instructions
