@@ -106,7 +106,7 @@ sync-count: $(STAMP) ## flags and barriers of small kernels before and after min
 mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that is taken away
 	$(BIN)/python -m ci.sync_mutation
 
-cost-accuracy: $(STAMP) ## the static cycle model beside the simulator, kernel by kernel
+cost-accuracy: $(STAMP) ## the static cycle model beside the simulator: kernels, and whole models
 	$(BIN)/python -m ci.cost_accuracy
 
 train-ranking: $(STAMP) ## teach the ranking of tiles from the simulator again, after changes of what is compiled

@@ -18,6 +18,7 @@ from typing import Any
 from ci.kernel_shapes import single_operators
 from ci.one_kernel import alone
 from ci.pass_table import model_kernels
+from ci.performance.measure import measured_run
 from compiler.cost import Unpredictable, predict, predict_program
 from compiler.driver import Options, compile_model
 from compiler.errors import TilewrightError
@@ -25,7 +26,7 @@ from compiler.kernel_pool import Job, compile_jobs
 from compiler.kernels import Kernel
 from compiler.pipeline import Observer
 from compiler.runtime.model import ProgramSegment
-from compiler.sim.simulator import prepare, simulate
+from compiler.sim.simulator import simulate
 from compiler.target import Chip, load_chip
 from models import zoo
 
@@ -98,7 +99,7 @@ def compared_program(name: str, chip: Chip) -> Compared | None:
     except Unpredictable:
         return None
     middle = time.perf_counter()
-    simulated = prepare(segment.program, compilation.model.chip).cycles
+    simulated = measured_run(compilation.model, zoo.inputs(name)).cycles
     spent = time.perf_counter() - middle
     return Compared(name, chip.name, "whole model", simulated, predicted, spent, middle - begin)
 

@@ -33,7 +33,7 @@ _KIND = {
 }
 # Operands of a row that can decide neither its cost nor which flag it is.
 _FREE = 0
-_WHOLE = -1
+WHOLE = -1
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
                 key_mask[pc, at] = masks[memory]
                 line_mask[pc, at] = masks[memory] if memory in SHARED_MEMORIES else _FREE
             else:
-                key_mask[pc, at] = _FREE if slot.kind in ("float", "dest") else _WHOLE
+                key_mask[pc, at] = _FREE if slot.kind in ("float", "dest") else WHOLE
             at += 1
         slots[pc] = at
     return Code(

@@ -11,6 +11,7 @@ from compiler.codegen.kernel import KernelCode
 from compiler.cost import walk as w
 from compiler.cost.classes import class_of
 from compiler.cost.code import MAX_SLOTS, Code, lay_out
+from compiler.cost.data import is_decided_by_data
 from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, GROWING, Q
 from compiler.cost.phases import Pace, cycles_in_step, cycles_together
 from compiler.cost.steady_state import MARKS_KEPT, TURNS_KEPT
@@ -99,19 +100,14 @@ def _is_of_cluster(instr: Instr) -> bool:
     return instr.row.kind not in ("core_barrier", "cross_set", "cross_wait") or instr.row.mnemonic in IN_CLUSTER
 
 
-def _is_spill(instr: Instr) -> bool:
-    """Registers are spilled to fixed addresses of UB."""
-    return instr.mods == ("ub", "int64") and isinstance(instr.values[1], int)
-
-
 class _Walker:
     """The walks of one kernel; they share what is known of its instructions."""
 
     def __init__(self, instrs: tuple[Instr, ...], words: np.ndarray, chip: Chip, turns: float = 1) -> None:
-        if any(instr.row.kind == "sld" and not _is_spill(instr) for instr in instrs):
-            raise Unpredictable("it reads scalars from memory")
         self._instrs, self._words, self._chip, self._turns = instrs, words, chip, turns
         self._code: Code = lay_out(instrs, chip)
+        if is_decided_by_data(self._code):
+            raise Unpredictable("what it reads from memory decides how long it takes")
         self._class_at = np.full(len(instrs), -1, np.int64)
         self._classes = 0
         self._walked: dict[tuple[int, float], _Walked] = {}

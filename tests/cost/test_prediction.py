@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import compiler
@@ -113,8 +114,35 @@ end:"""
     assert abs(predicted / simulated - 1) < 0.03
 
 
-def test_what_data_decides_is_not_predicted() -> None:
+def test_trips_that_data_decides_are_not_predicted() -> None:
     program = assemble(FRAME.format(cores=1, body="sld.ddr.int32 x1, [x]\nloop x2, x1, end\nnop\nnop\nend:"), chip=CHIP)
+    with pytest.raises(Unpredictable):
+        predict_program(program, CHIP)
+
+
+READS = "sld.ddr.int32 x1, [x]\nsand x1, x1, 255\n"
+
+
+def test_what_data_decides_may_be_an_address() -> None:
+    """As the rows of a table that an embedding reads."""
+    body = f"{READS}loop x2, 8, end\nld.ddr.ub.fp32.1d [0; 1], [x + x1; 1], <128>\nend:\nloop x3, 3, last\nnop\nlast:"
+    program = assemble(FRAME.format(cores=1, body=body), chip=CHIP)
+    simulated = simulate(program, CHIP, {"x": np.zeros(65536, np.float32)}).cycles
+    assert abs(predict_program(program, CHIP).cycles / simulated - 1) < 0.01
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "bne x1, 0, end\nnop\nend:",
+        "smul x3, x1, 4\nld.ddr.ub.fp32.1d [0; 1], [x; 1], <x3>",
+        "loop x2, 9, end\nbeq x4, 0, first\nnop\nfirst:\nsmov x4, x1\nend:",
+        "sst.ub.int64 [0], x1\nsld.ub.int64 x5, [0]\nloop x3, x5, end\nnop\nend:",
+    ],
+    ids=["a branch", "a size", "a branch in the next turn", "a trip count, spilled before"],
+)
+def test_what_data_decides_of_time_is_not_predicted(body: str) -> None:
+    program = assemble(FRAME.format(cores=1, body=READS + body), chip=CHIP)
     with pytest.raises(Unpredictable):
         predict_program(program, CHIP)
 
