@@ -37,15 +37,16 @@ def undivided(imported: Imported) -> Imported:
 
 
 def of_all(buffer: GraphBuffer, shapes: Mapping[str, Sequence[int]], clusters: int) -> GraphBuffer:
-    """An input or output of one cluster's kernels as the caller has it, where ``shapes`` has its shape there.
+    """An input, output or constant of one cluster's kernels as the caller has it, where ``shapes`` has its shape there.
 
-    An input that is no larger there has no parts: clusters share it as they share constants.
+    What is read and no larger there has no parts, so that clusters share it: it is then a constant, and no other is.
     """
-    if buffer.name not in shapes or buffer.role not in ("input", "output"):
+    if buffer.name not in shapes or buffer.role not in ("input", "output", "constant"):
         return buffer
     shape = tuple(shapes[buffer.name])
-    if buffer.role == "input" and prod(shape) == prod(buffer.shape):
+    if buffer.role != "output" and prod(shape) == prod(buffer.shape):
         return replace(buffer, role="constant")
     if prod(shape) != clusters * prod(buffer.shape):
         raise ValueError(f"{buffer.name} is {list(shape)}, but {list(buffer.shape)} on each of {clusters} clusters")
-    return replace(buffer, shape=shape, size_bytes=buffer.size_bytes * clusters)
+    role = "output" if buffer.role == "output" else "input"
+    return replace(buffer, shape=shape, size_bytes=buffer.size_bytes * clusters, role=role)

@@ -84,10 +84,13 @@ class ModelKernels:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the model's inputs and outputs, by their buffers."""
+        """Of the model's inputs, outputs and constants, by their buffers."""
         made = zip(self.buffers.outputs, self.imported.outputs, strict=True)
         given = ((f"in{index}", port) for index, port in enumerate(self.imported.inputs))
-        return {name: port.shape for name, port in (*made, *given)}
+        held = {str(param.name): graph.shape_of(param) for param in self.imported.module["main"].params}
+        constants = self.buffers.body.params[len(self.imported.inputs) :]
+        kept = {self.buffers.names[param]: held[str(param.name)] for param in constants}
+        return {name: port.shape for name, port in (*made, *given)} | kept
 
     def apart_from_each_other(self) -> ModelKernels:
         """The same with a buffer for every tensor, which kernels on the host need: then pieces would be copied."""

@@ -179,6 +179,9 @@ def test_a_buffer_of_all_clusters() -> None:
     assert of_all(part, shapes, 4) == GraphBuffer("in0", "fp32", (8, 3), 96, "input")
     shared = GraphBuffer("in1", "fp32", (1, 3), 12, "input")
     assert of_all(shared, shapes, 4) == GraphBuffer("in1", "fp32", (1, 3), 12, "constant")
+    held = GraphBuffer("w0", "fp32", (2, 3), 24, "constant")
+    assert of_all(held, {"w0": (2, 3)}, 4) == held
+    assert of_all(held, {"w0": (8, 3)}, 4) == GraphBuffer("w0", "fp32", (8, 3), 96, "input")
     between = GraphBuffer("t0", "fp32", (2, 3), 24, "intermediate")
     assert of_all(between, shapes, 4) == between
     with pytest.raises(ValueError, match=r"out0 is \[8, 5\], but \[8, 5\] on each of 4 clusters"):

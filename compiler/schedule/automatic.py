@@ -10,8 +10,8 @@ from compiler.codegen.residence import KEPT_SHARE
 from compiler.schedule.choice import Choice, Problem
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.pieces import cut_axis
-from compiler.schedule.storage import Storage, storage_of
-from compiler.schedule.work import Work, cycles_of, work_of
+from compiler.schedule.storage import Operator, Storage, storage_of
+from compiler.schedule.work import Work, cycles_of, read_shares, work_of
 from compiler.target import Chip
 
 MOST_PIECES = 64
@@ -67,6 +67,7 @@ class _Cost:
         self.module, self.storage, self.chip = module, storage, chip
         self.cycles = cache(self._cycles)
         self._work = cache(self._work_of)
+        self._shares = cache(self._shares_of)
 
     def _cycles(self, at: int, count: int, near: bool) -> float:
         """Of all pieces of a call."""
@@ -74,18 +75,30 @@ class _Cost:
         if operator.is_view:
             return 0.0
         work, between, far, whole = self._work(operator.callee), 0, 0, 0
-        for tensor in (self.storage.tensors[number] for number in (*operator.reads, *operator.makes)):
+        read = self._read_bytes(operator)
+        made = {number: self.storage.tensors[number].size_bytes for number in operator.makes}
+        for number, size in (*read.items(), *made.items()):
+            tensor = self.storage.tensors[number]
             if tensor.is_between:
-                between += tensor.size_bytes
-            elif tensor.made < 0 and not tensor.is_input:
-                whole += tensor.size_bytes
+                between += size
+            elif tensor.made < 0 and not tensor.is_input and size == tensor.size_bytes:
+                whole += size
             else:
-                far += tensor.size_bytes
+                far += size
         near_bytes, far_bytes = (between, far) if near else (0, between + far)
         if work.cube_cycles:
-            read = sum(self.storage.tensors[number].size_bytes for number in operator.reads)
-            far_bytes += _read_again(read - whole, whole, self.chip.clusters)
+            far_bytes += _read_again(sum(read.values()) - whole, whole, self.chip.clusters)
         return count * cycles_of(work, count, near_bytes, far_bytes, whole, self.chip)
+
+    def _read_bytes(self, operator: Operator) -> dict[int, int]:
+        """By tensor: what all pieces of a call read of it together, each byte once."""
+        shares = dict[int, float]()
+        for number, share in zip(operator.arguments, self._shares(operator.callee), strict=True):
+            shares[number] = min(1.0, shares.get(number, 0.0) + share)
+        return {number: round(self.storage.tensors[number].size_bytes * share) for number, share in shares.items()}
+
+    def _shares_of(self, callee: str) -> tuple[float, ...]:
+        return read_shares(self.module, callee)
 
     def _work_of(self, callee: str) -> Work:
         return work_of(self.module, callee, self.chip)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 
 from compiler import graph
-from compiler.schedule.pieces import Proof, in_pieces, piece_type, proven
+from compiler.schedule.pieces import Axes, Proof, cut_axis, in_pieces, piece_type, proven, shape_of
+from compiler.schedule.storage import results_of
 
 
 class Cuts:
@@ -16,8 +17,8 @@ class Cuts:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self._proofs: dict[tuple[str, int], Proof | None] = {}
-        self._inputs: dict[tuple[str, int], tuple[bool, ...] | None] = {}
+        self._proofs: dict[tuple[str, int, int | None], Proof | None] = {}
+        self._axes: dict[tuple[str, int, int | None], Axes | None] = {}
 
     def counts(self, call: graph.Call, candidates: Sequence[int], own: frozenset[Any]) -> list[int]:
         """The candidates in which a call can be cut, and one. ``own`` is there as a whole whenever it is read."""
@@ -29,69 +30,133 @@ class Cuts:
         return [1, *reversed(found)]
 
     def inputs(self, callee: str, count: int) -> tuple[bool, ...] | None:
-        """Which inputs a function is given pieces of; None where it cannot be cut."""
-        key = callee, count
-        if key not in self._inputs:
+        """Which inputs a function is given contiguous pieces of; None where it cannot be cut so."""
+        axes = self.axes(callee, count)
+        if axes is None:
+            return None
+        shapes = [shape_of(param.ty) for param, _ in zip(self.module[callee].params, axes, strict=False)]
+        if any(axis not in (None, cut_axis(shape)) for shape, axis in zip(shapes, axes, strict=True)):
+            return None
+        return tuple(axis is not None for axis in axes)
+
+    def axes(self, callee: str, count: int, axis: int | None = None) -> Axes | None:
+        """How inputs of a function are cut where its results are along an axis, or the first one of each; None where
+        it cannot be cut so.
+        """
+        key = callee, count, axis
+        if key not in self._axes:
             function = self.module[callee]
             if isinstance(function, tirx.PrimFunc):
-                proof = self._proof(callee, count)
-                self._inputs[key] = proof.inputs if proof is not None else None
+                proof = self._proof(callee, count, axis)
+                self._axes[key] = proof.inputs if proof is not None else None
             else:
-                self._inputs[key] = self._inputs_of_group(function, count)
-        return self._inputs[key]
+                body = graph.read(function)
+                found = self.body_axes(body, count, {body.results[0]: axis})
+                self._axes[key] = None if found is None else tuple(found.get(param) for param in body.params)
+        return self._axes[key]
 
-    def _inputs_of_group(self, group: Any, count: int) -> tuple[bool, ...] | None:
-        body = graph.read(group)
-        given = dict[Any, bool]()  # what is known of parameters, and that all that is made here is in pieces
-        for call in body.calls:
-            inputs = self.inputs(call.callee, count)
+    def body_axes(self, body: graph.Body, count: int, results: Mapping[Any, int | None]) -> dict[Any, int] | None:
+        """By variable of a body: the axis along which it is cut; those that are not there are whole.
+
+        From its results back to its parameters: all that reads a variable has to be given it cut in the same way.
+        """
+        found: dict[Any, int | None] = {
+            value: cut_axis(shape_of(value.ty)) if axis is None else axis for value, axis in results.items()
+        }
+        for call in reversed(body.calls):
+            made = results_of(body, call)
+            if any(found.get(value) is not None for value, _ in made):  # what nobody reads is cut as the others are
+                for value, kind in made:
+                    found.setdefault(value, cut_axis(shape_of(kind)))
+            inputs = self._inputs_for(call, count, [found.get(value) for value, _ in made])
             if inputs is None:
                 return None
-            if any(given.setdefault(a, cut) != cut for a, cut in zip(call.arguments, inputs, strict=True)):
+            if any(found.setdefault(a, axis) != axis for a, axis in zip(call.arguments, inputs, strict=True)):
                 return None
-            given.update((var, True) for var in (call.var, *(v for v, (s, _) in body.fields.items() if s == call.var)))
-        return tuple(given.get(param, False) for param in body.params)
+        return {value: axis for value, axis in found.items() if axis is not None}
 
-    def _proof(self, name: str, count: int) -> Proof | None:
+    def _inputs_for(self, call: graph.Call, count: int, wanted: Sequence[int | None]) -> Axes | None:
+        """How a call's inputs are cut where its results are wanted so."""
+        if all(axis is None for axis in wanted):
+            return (None,) * len(call.arguments)
+        able, axis = _axis_of(call, wanted)
+        return self.axes(call.callee, count, axis) if able else None
+
+    def _proof(self, name: str, count: int, axis: int | None) -> Proof | None:
         """A proof for more pieces is one for a count that divides theirs: several of them are one."""
-        key = name, count
+        key = name, count, axis
         if key not in self._proofs:
-            finer = [p for (n, c), p in self._proofs.items() if n == name and p is not None and c % count == 0]
-            self._proofs[key] = finer[0].coarser(count) if finer else proven(self.module[name], count)
+            known = [(n, p) for (m, n, a), p in self._proofs.items() if (m, a) == (name, axis) and n % count == 0]
+            finer = next((p for _, p in known if p is not None), None)
+            self._proofs[key] = finer.coarser(count) if finer else proven(self.module[name], count, axis)
         return self._proofs[key]
 
     # ---- functions
 
-    def added(self, builder: Any, callee: str, count: int) -> Any:
+    def added(self, builder: Any, callee: str, count: int, axis: int | None = None) -> Any:
         """The function that does one piece, in the module that the builder makes."""
-        name = f"{callee}_of_{count}"
+        name = f"{callee}_of_{count}" + ("" if axis is None else f"_along_{axis}")
         if name in {var.name_hint for var in builder.get().functions}:
             return builder.get().get_global_var(name)
         function = self.module[callee]
         if isinstance(function, tirx.PrimFunc):
-            proof = self._proof(callee, count)
+            proof = self._proof(callee, count, axis)
             if proof is None:
                 raise ValueError(f"{callee} cannot be cut into {count} pieces")
             return builder.add_func(in_pieces(proof), name)
-        return self._added_group(builder, name, function, callee, count)
+        return self._added_group(builder, name, function, count, axis)
 
-    def _added_group(self, builder: Any, name: str, group: Any, callee: str, count: int) -> Any:
-        body, inputs = graph.read(group), self.inputs(callee, count) or ()
-        functions = [self.added(builder, call.callee, count) for call in body.calls]
-        params = [
-            relax.Var(str(param.name), piece_type(param.ty, count) if cut else param.ty)
-            for param, cut in zip(body.params, inputs, strict=True)
-        ]
+    def _added_group(self, builder: Any, name: str, group: Any, count: int, axis: int | None) -> Any:
+        body = graph.read(group)
+        cut = self.body_axes(body, count, {body.results[0]: axis}) or {}
+        self.add_body(builder, name, body, count, cut, dict(group.attrs.items()), private=True)
+        return builder.get().get_global_var(name)
+
+    def add_body(
+        self,
+        builder: Any,
+        name: str,
+        body: graph.Body,
+        count: int,
+        cut: Mapping[Any, int],
+        attrs: Mapping[str, Any],
+        *,
+        private: bool = False,
+    ) -> None:
+        """A function of the module that the builder makes: what a body does, for one piece."""
+        functions = [self._function(builder, body, call, count, cut) for call in body.calls]
+
+        def kind(value: Any, whole: Any) -> Any:
+            return piece_type(whole, count, cut[value]) if value in cut else whole
+
+        params = [relax.Var(str(param.name), kind(param, param.ty)) for param in body.params]
         made = dict(zip(body.params, params, strict=True))
-        with builder.function(name, params, attrs=dict(group.attrs.items()), private=True):
+        with builder.function(name, params, attrs=dict(attrs), private=private):
             with builder.dataflow():
                 for call, function in zip(body.calls, functions, strict=True):
-                    types = [piece_type(kind, count) for kind in call.types]
-                    value = relax.call_tir(function, [made[argument] for argument in call.arguments], types)
+                    arguments = [made[argument] for argument in call.arguments]
+                    if isinstance(builder.get()[function], relax.Function):
+                        value = ir.Call(function, arguments)
+                    else:
+                        kinds = [kind(value, whole) for value, whole in results_of(body, call)]
+                        value = relax.call_tir(function, arguments, kinds)
                     made[call.var] = builder.emit(value, call.name)
                     for var, (source, index) in body.fields.items():
                         if source.same_as(call.var):
                             made[var] = builder.emit(relax.TupleGetItem(made[call.var], index), str(var.name))
-                output = builder.emit_output(made[body.results[0]])
+                results = [made[result] for result in body.results]
+                output = builder.emit_output(relax.Tuple(results) if len(results) != 1 else results[0])
             builder.emit_func_output(output)
-        return builder.get().get_global_var(name)
+
+    def _function(self, builder: Any, body: graph.Body, call: graph.Call, count: int, cut: Mapping[Any, int]) -> Any:
+        wanted = [cut.get(value) for value, _ in results_of(body, call)]
+        if all(axis is None for axis in wanted):
+            return builder.get().get_global_var(call.callee)
+        return self.added(builder, call.callee, count, _axis_of(call, wanted)[1])
+
+
+def _axis_of(call: graph.Call, wanted: Sequence[int | None]) -> tuple[bool, int | None]:
+    """Whether a call's results can be wanted so, and along which axis: None where each is cut along its first one."""
+    if list(wanted) == [cut_axis(shape_of(kind)) for kind in call.types]:
+        return True, None
+    return len(wanted) == 1, wanted[0]

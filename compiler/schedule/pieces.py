@@ -1,12 +1,12 @@
-"""Functions in pieces: a tensor is cut into equal contiguous pieces, and each piece of a result is made of those of the
-same number.
+"""Functions in pieces: tensors are cut into equal pieces, and each piece of a result is made of those of its number.
 
-A tensor is cut along its first axis of more than one element, into ``count`` pieces of as many rows. A function can be
-cut where all of its blocks are proven to be:
+Results are cut along one axis, if nobody says another their first one of more than one element: its pieces are
+contiguous. From there it goes back to what they are made of, each of it cut along the axis that this needs, into
+``count`` pieces of as many rows. A function can be cut where all of its blocks are proven to be:
 
-1. Each result is stored by a variable ``v`` of its block, so that ``v`` one piece further on stores one piece further.
+1. What is cut is stored by a variable ``v`` of its block, so that ``v`` one piece further on stores one piece further.
 2. Each tensor that is read is read one piece further on then, too (it is *cut*), or in the same place (it is *whole*).
-   No tensor is read both ways, and what the function keeps for itself is read as it is written.
+   No tensor is read both ways, and what the function keeps for itself is written as it is read.
 3. Nothing else in the block depends on ``v`` but what is the same in each piece.
 4. In the first piece, all that is cut is touched in its first piece only. With (1) and (2), so it is in all others.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tvm import ir, relax, s_tir, sym, te, tirx
@@ -27,6 +28,7 @@ from compiler.tir.structure import structural_map, structural_walk
 
 # Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
 NEVER = frozenset({"library", "scatter", "recurrence"})
+Axes = tuple[int | None, ...]  # by tensor: the axis along which it is cut, or None where it is whole
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -36,8 +38,9 @@ class Proof:
 
     func: Any
     count: int
-    inputs: tuple[bool, ...]  # whether it is given a piece of each of its inputs; of the others it is given the whole
-    cut: tuple[Any, ...] = ()  # buffers
+    axis: int | None  # of its results; None for the first one of each
+    inputs: Axes
+    cut: Mapping[Any, int] = field(default_factory=dict)  # by buffer that goes in pieces: along which axis
     axes: Mapping[Any, int] = field(default_factory=dict)  # by variable: how far it goes, in all pieces together
 
     def coarser(self, count: int) -> Proof:
@@ -45,40 +48,62 @@ class Proof:
         return replace(self, count=count)
 
 
+def shape_of(kind: Any) -> tuple[int, ...]:
+    """Of a buffer, or of a tensor's type."""
+    return tuple(int(extent) for extent in kind.shape)
+
+
 def cut_axis(shape: tuple[int, ...]) -> int:
     """The first axis of more than one element; 0 where there is none."""
     return next((axis for axis, extent in enumerate(shape) if extent > 1), 0)
 
 
-def piece_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...] | None:
-    """The shape of one piece, where a tensor can be cut."""
-    if not shape or shape[(axis := cut_axis(shape))] % count or 0 in shape:
+def piece_shape(shape: tuple[int, ...], count: int, axis: int | None = None) -> tuple[int, ...] | None:
+    """The shape of one piece, where a tensor can be cut along the axis, or its first one."""
+    axis = cut_axis(shape) if axis is None else axis
+    if axis >= len(shape) or shape[axis] % count or 0 in shape:
         return None
     return (*shape[:axis], shape[axis] // count, *shape[axis + 1 :])
 
 
-def piece_type(kind: Any, count: int) -> Any:
+def piece_type(kind: Any, count: int, axis: int | None = None) -> Any:
     """The type of one piece of a tensor."""
-    return relax.TensorType(piece_shape(tuple(int(n) for n in kind.shape), count), str(kind.dtype))
+    return relax.TensorType(piece_shape(shape_of(kind), count, axis), str(kind.dtype))
 
 
-def proven(func: Any, count: int) -> Proof | None:
-    """That a PrimFunc can be cut into so many pieces of all its results; None where it cannot."""
+def proven(func: Any, count: int, axis: int | None = None) -> Proof | None:
+    """That a PrimFunc can be cut into so many pieces of all its results, along the axis or the first one of each; None
+    where it cannot.
+    """
     schedule = graph.attribute(func, "tw.schedule")
     if schedule in NEVER or graph.attribute(func, "tw.valid_count") is not None:
         return None
-    if schedule == "view":  # contiguous pieces are the same bytes under any shape
-        shapes = [piece_shape(_shape(param), count) for param in func.params]
-        return Proof(func, count, (True,)) if len(shapes) == 2 and None not in shapes else None
-    return _Cutter(func, count).proof()
+    if schedule == "view":
+        source = _viewed_axis(func, count, axis)
+        return None if source is None else Proof(func, count, axis, (source,))
+    return _Cutter(func, count, axis).proof()
+
+
+def _viewed_axis(func: Any, count: int, axis: int | None) -> int | None:
+    """The axis of what is seen along which its pieces are the same bytes as those of the result."""
+    if len(func.params) != 2:
+        return None
+    source, result = (shape_of(param) for param in func.params)
+    axis = cut_axis(result) if axis is None else axis
+    if piece_shape(result, count, axis) is None:
+        return None
+    for at, extent in enumerate(source):
+        if extent > 1 and prod(source[:at]) == prod(result[:axis]):
+            return at if extent % count == 0 else None
+    return None
 
 
 def in_pieces(proof: Proof) -> Any:
     """The PrimFunc for one piece."""
     func, count = proof.func, proof.count
     if graph.attribute(func, "tw.schedule") == "view":
-        return _view_in_pieces(func, count)
-    made = {buffer: _declared(buffer, piece_shape(_shape(buffer), count)) for buffer in proof.cut}
+        return _view_in_pieces(proof)
+    made = {buffer: _declared(buffer, piece_shape(shape_of(buffer), count, axis)) for buffer, axis in proof.cut.items()}
     extents = {var: extent // count for var, extent in proof.axes.items()}
 
     def loop(loop: Any) -> Any:
@@ -87,8 +112,8 @@ def in_pieces(proof: Proof) -> Any:
     def block(block: Any) -> Any:
         return s_tir.SBlock(
             [_shorter(axis, extents) for axis in block.iter_vars],
-            [_region(region, made) for region in block.reads],
-            [_region(region, made) for region in block.writes],
+            [_region(region, made, proof.cut) for region in block.reads],
+            [_region(region, made, proof.cut) for region in block.writes],
             block.name_hint, block.body, block.init,
             [made.get(buffer, buffer) for buffer in block.alloc_buffers],
             block.match_buffers, block.annotations,
@@ -100,8 +125,11 @@ def in_pieces(proof: Proof) -> Any:
     return s_tir.renew_defs(tirx.PrimFunc(params, body).with_attrs(_attributes(func)))
 
 
-def _view_in_pieces(func: Any, count: int) -> Any:
-    source, result = (piece_shape(_shape(param), count) or () for param in func.params)
+def _view_in_pieces(proof: Proof) -> Any:
+    func, axes = proof.func, (*proof.inputs, proof.axis)
+    source, result = (
+        piece_shape(shape_of(param), proof.count, axis) or () for param, axis in zip(func.params, axes, strict=True)
+    )
     data = te.placeholder(source, str(func.params[0].dtype), func.params[0].name)
     return te.create_prim_func([data, viewed(data, list(result))]).with_attrs(_attributes(func))
 
@@ -116,13 +144,13 @@ def _shorter(axis: Any, extents: Mapping[Any, int]) -> Any:
     return tirx.IterVar(ir.Range(0, extents[axis.var]), axis.var, axis.iter_type, axis.thread_tag)
 
 
-def _region(region: Any, made: Mapping[Any, Any]) -> Any:
+def _region(region: Any, made: Mapping[Any, Any], cut: Mapping[Any, int]) -> Any:
     """A region that holds all pieces holds one; others say by their variables where they are."""
     buffer = region.source
     if buffer not in made:
         return region
-    at, ranges = cut_axis(_shape(buffer)), list(region.region)
-    if isinstance(ranges[at].extent, tirx.IntImm) and int(ranges[at].extent) == _shape(buffer)[at]:
+    at, ranges = cut[buffer], list(region.region)
+    if isinstance(ranges[at].extent, tirx.IntImm) and int(ranges[at].extent) == shape_of(buffer)[at]:
         ranges[at] = ir.Range(0, made[buffer].shape[at])
     return tirx.BufferRegion(buffer, ranges)
 
@@ -134,41 +162,47 @@ def _region(region: Any, made: Mapping[Any, Any]) -> Any:
 class _Cutter:
     func: Any
     count: int
-    status: dict[Any, bool] = field(default_factory=dict)  # of buffers: whether they are cut
+    axis: int | None
+    status: dict[Any, int | None] = field(default_factory=dict)  # of buffers: the axis that is cut, or None
     axes: dict[Any, int] = field(default_factory=dict)  # loop variables and variables of blocks that count pieces
     shapes: dict[Any, tuple[int, ...]] = field(default_factory=dict)
 
     def proof(self) -> Proof | None:
-        self.shapes = {buffer: _shape(buffer) for buffer in self.func.params}
+        self.shapes = {buffer: shape_of(buffer) for buffer in self.func.params}
         structural_walk(self.func.body, (s_tir.SBlock, self._allocations))
         blocks = list(_innermost(self.func.body))
         written = {store.buffer for realize in blocks for store in _stores(realize.block)}
         results = [param for param in self.func.params if param in written]
-        if not results or not all(self._block(realize) for realize in blocks):
+        for result in results:
+            self.status[result] = cut_axis(self.shapes[result]) if self.axis is None else self.axis
+            if piece_shape(self.shapes[result], self.count, self.status[result]) is None:
+                return None
+        if not results or not all(self._block(realize) for realize in reversed(blocks)):
             return None
-        if not all(self.status.get(result, False) for result in results) or not self._loops_are_theirs(blocks):
+        if not self._loops_are_theirs(blocks):
             return None
-        inputs = tuple(self.status.get(param, False) for param in self.func.params if param not in written)
-        cut = tuple(buffer for buffer, is_cut in self.status.items() if is_cut)
-        return Proof(self.func, self.count, inputs, cut, self.axes)
+        inputs = tuple(self.status.get(param) for param in self.func.params if param not in written)
+        cut = {buffer: axis for buffer, axis in self.status.items() if axis is not None}
+        return Proof(self.func, self.count, self.axis, inputs, cut, self.axes)
 
     def _allocations(self, block: Any) -> None:
         for buffer in block.alloc_buffers:
-            self.shapes[buffer] = _shape(buffer)
+            self.shapes[buffer] = shape_of(buffer)
 
     def _block(self, realize: Any) -> bool:
         """Conditions 1 to 4 of one block."""
         stores = _stores(realize.block)
         if not stores or not structural_equal(realize.predicate, tirx.const(True, "bool")):
             return False
-        target = stores[0].buffer
-        if self.status.get(target, True) and self._rows(target):
-            place = stores[0].indices[cut_axis(self.shapes[target])]
-            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-                if _is_spatial(axis) and _uses(place, axis.var) and self._moves(realize, axis, value):
-                    return True
-        # What does not depend on any piece is whole.
-        return target not in self.func.params and self._agrees(_Shift(realize, None, 0, self.shapes), {})
+        cut = next(((store, at) for store in stores if (at := self.status.get(store.buffer)) is not None), None)
+        if cut is None:  # what does not depend on any piece is whole
+            return self._agrees(_Shift(realize, None, 0, self.shapes), {})
+        store, at = cut
+        return any(
+            self._moves(realize, axis, value)
+            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            if _is_spatial(axis) and _uses(store.indices[at], axis.var)
+        )
 
     def _moves(self, realize: Any, axis: Any, value: Any) -> bool:
         extent = int(axis.dom.extent)
@@ -182,27 +216,21 @@ class _Cutter:
 
     def _agrees(self, shift: _Shift, extents: Mapping[Any, int]) -> bool:
         """Whether what the block touches moves as its status says; notes those of buffers seen for the first time."""
-        found = dict[Any, bool]()
+        found = dict[Any, int | None]()
         for access in shift.accesses:
             buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
-            rows, at = self._rows(buffer), cut_axis(self.shapes[buffer])
-            moved = [shift.moves(index) for index in access.indices]
-            cut = rows is not None and moved[at] == rows and not any(m for i, m in enumerate(moved) if i != at)
-            if any(m != 0 for m in moved) and not cut:
+            moved = {at: rows for at, index in enumerate(access.indices) if (rows := shift.moves(index)) != 0}
+            cut, rows = next(iter(moved.items()), (None, None))
+            if len(moved) > 1 or (cut is not None and (rows or 0) * self.count != self.shapes[buffer][cut]):
                 return False
             if found.setdefault(buffer, self.status.get(buffer, cut)) != cut:
                 return False
-            if cut and not shift.stays_below(access.indices[at], rows or 0, extents):
+            if cut is not None and not shift.stays_below(access.indices[cut], rows or 0, extents):
                 return False
         if not shift.else_the_same():
             return False
         self.status.update(found)
         return True
-
-    def _rows(self, buffer: Any) -> int | None:
-        """How many rows of the axis that is cut a piece has."""
-        shape = self.shapes[buffer]
-        return None if piece_shape(shape, self.count) is None else shape[cut_axis(shape)] // self.count
 
     def _loops_are_theirs(self, blocks: list[Any]) -> bool:
         """A loop that becomes shorter counts pieces for all that is in it, and does nothing else."""
@@ -326,10 +354,6 @@ def _uses(node: Any, var: Any) -> bool:
 
 def _is_spatial(axis: Any) -> bool:
     return int(axis.iter_type) == int(tirx.IterVar.DataPar)
-
-
-def _shape(buffer: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in buffer.shape)
 
 
 def _declared(buffer: Any, shape: tuple[int, ...] | None) -> Any:

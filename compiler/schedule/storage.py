@@ -19,10 +19,14 @@ class Operator:
 
     name: str
     callee: str
-    reads: tuple[int, ...]
+    arguments: tuple[int, ...]
     makes: tuple[int, ...]
     is_view: bool = False  # which is no work
     replaces: int | None = None  # the tensor in whose bytes it makes its result
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.arguments))
 
 
 @dataclass
@@ -88,15 +92,15 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
     for index, param in enumerate(body.params):
         tensors[add(param, param.ty, -1)].is_input = index < inputs
     for at, call in enumerate(body.calls):
-        reads = tuple(dict.fromkeys(number[argument] for argument in call.arguments))
-        for read in reads:
+        arguments = tuple(number[argument] for argument in call.arguments)
+        for read in arguments:
             tensors[read].last = at
         if graph.attribute(module[call.callee], "tw.schedule") == "view":
-            number[call.var] = reads[0]
-            operators.append(Operator(call.name, call.callee, reads, (), is_view=True))
+            number[call.var] = arguments[0]
+            operators.append(Operator(call.name, call.callee, arguments, (), is_view=True))
             continue
         makes = tuple(add(value, kind, at) for value, kind in results_of(body, call))
-        operators.append(Operator(call.name, call.callee, reads, makes))
+        operators.append(Operator(call.name, call.callee, arguments, makes))
     for result in body.results:
         tensors[number[result]].is_result = True
         tensors[number[result]].last = len(operators) - 1

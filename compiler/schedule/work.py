@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
 from compiler import graph
 from compiler.isa.dtypes import DTYPES
@@ -42,6 +42,51 @@ def work_of(module: Any, callee: str, chip: Chip) -> Work:
         elif not _moves_only(block):
             elements += points
     return Work(cycles, rows, elements * _VECTOR_BYTES)
+
+
+def read_shares(module: Any, callee: str) -> tuple[float, ...]:
+    """Of each of its inputs, how much a call reads at most: rows that it picks, where it picks some."""
+    function = module[callee]
+    if isinstance(function, tirx.PrimFunc):
+        return _loaded_shares(function)
+    body = graph.read(function)
+    found = dict.fromkeys(body.params, 0.0)
+    for call in body.calls:
+        for value, share in zip(call.arguments, read_shares(module, call.callee), strict=True):
+            if value in found:
+                found[value] = min(1.0, found[value] + share)
+    return tuple(found.values())
+
+
+def _loaded_shares(func: Any) -> tuple[float, ...]:
+    found, written = dict.fromkeys(func.params, 0), set[Any]()
+    blocks: list[Any] = []
+    structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    structural_walk(func.body, (tirx.BufferStore, lambda store: written.add(store.buffer)))
+    for block in blocks:
+        if not block.iter_vars:
+            continue
+        extents = {axis.var: int(axis.dom.extent) for axis in block.iter_vars}
+        analyzer, loads = sym.Analyzer(), list[Any]()
+        for var, extent in extents.items():
+            analyzer.bind(var, ir.Range(0, extent))
+        structural_walk(block.body, (ir.TensorLoad, loads.append))
+        for load in loads:
+            if load.source in found:
+                found[load.source] += prod(_places(index, extents, analyzer) for index in load.indices)
+    sizes = {param: prod(int(extent) for extent in param.shape) for param in func.params}
+    return tuple(min(1.0, elems / max(1, sizes[param])) for param, elems in found.items() if param not in written)
+
+
+def _places(index: Any, extents: Mapping[Any, int], analyzer: Any) -> int:
+    """How far an index goes; where data says where, how often it does."""
+    loads, used = list[Any](), set[Any]()
+    structural_walk(index, (ir.TensorLoad, loads.append))
+    if loads:
+        structural_walk(index, (tirx.Var, used.add))
+        return prod(extents.get(var, 1) for var in used)
+    bound = analyzer.const_int_bound(index)
+    return int(bound.max_value - bound.min_value + 1)
 
 
 def cycles_of(work: Work, count: int, near_bytes: int, far_bytes: int, whole_bytes: int, chip: Chip) -> float:

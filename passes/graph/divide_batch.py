@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from compiler.errors import InvalidError, Problem
 from compiler.schedule.automatic import best, undivided_cycles
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import Manual
-from compiler.schedule.pieces import piece_type
+from compiler.schedule.pieces import cut_axis
 from compiler.target import Chip
 from passes.base import Pass
 
@@ -29,8 +30,9 @@ class DivideBatch(Pass):
 
     Clusters talk through DDR only. Where each has its own part, what lies between kernels stays in its LLB, and no
     cluster waits for another; but each reads all weights. That is done where
-    (1) all calls can be cut into as many pieces as there are clusters (:mod:`compiler.schedule.pieces`),
-    (2) each input of the model is read in pieces, or as a whole, and each constant as a whole, and
+    (1) each result of the model can be cut into as many pieces as there are clusters, and with it all that it is made
+        of is cut, or does not depend on the batch (:mod:`compiler.schedule.pieces`),
+    (2) inputs and constants are read in contiguous pieces, or as a whole, and not all inputs as a whole, and
     (3) it is predicted to be faster (:mod:`compiler.schedule.automatic`).
     Where main says already how many clusters divide it, it stays as it is.
     """
@@ -47,7 +49,7 @@ class DivideBatch(Pass):
         if not llb_pays(chip.one_cluster()):
             return subject
         body, cuts = graph.read(subject["main"]), Cuts(subject)
-        cut = cut_parameters(subject, body, cuts, chip.clusters)
+        cut = cut_values(subject, body, cuts, chip.clusters)
         if cut is None:  # (1), (2)
             return subject
         divided = _divided(subject, body, cuts, cut, chip.clusters)
@@ -59,7 +61,7 @@ def _as_told(module: Any, chip: Chip, manual: Manual) -> Any:
     told, body, cuts = manual.clusters, graph.read(module["main"]), Cuts(module)
     if told == 1 or graph.attribute(module["main"], CLUSTERS) is not None:
         return module
-    cut = cut_parameters(module, body, cuts, chip.clusters) if told == chip.clusters else None
+    cut = cut_values(module, body, cuts, chip.clusters) if told == chip.clusters else None
     if cut is None:
         able = "1" if told == chip.clusters else f"1 or {chip.clusters}"
         text = f"{told} clusters cannot divide the batch of this model on {chip.name}"
@@ -67,46 +69,20 @@ def _as_told(module: Any, chip: Chip, manual: Manual) -> Any:
     return _divided(module, body, cuts, cut, chip.clusters)
 
 
-def cut_parameters(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> frozenset[Any] | None:
-    """The parameters of main that go in pieces; None where not all of main does."""
+def cut_values(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> dict[Any, int] | None:
+    """By variable of main: the axis along which it is divided; None where main cannot be."""
+    found = cuts.body_axes(body, clusters, dict.fromkeys(body.results))
+    if found is None:
+        return None
+    given = {param: found[param] for param in body.params if param in found}
+    if any(axis != cut_axis(graph.shape_of(param)) for param, axis in given.items()):
+        return None
     inputs = body.params[: int(graph.attribute(module["main"], "num_input", len(body.params)))]
-    given = dict[Any, bool]()
-    for call in body.calls:
-        taken = cuts.inputs(call.callee, clusters)
-        if taken is None:
-            return None
-        if any(given.setdefault(value, cut) != cut for value, cut in zip(call.arguments, taken, strict=True)):
-            return None
-        given.update((value, True) for value in made_by(body, call))
-    found = frozenset(param for param in body.params if given.get(param, False))
-    return found if found and found <= set(inputs) else None
+    return found if any(param in given for param in inputs) else None
 
 
-def made_by(body: graph.Body, call: graph.Call) -> list[Any]:
-    return [call.var, *(var for var, (source, _) in body.fields.items() if source.same_as(call.var))]
-
-
-def _divided(module: Any, body: graph.Body, cuts: Cuts, cut: frozenset[Any], clusters: int) -> Any:
+def _divided(module: Any, body: graph.Body, cuts: Cuts, cut: Mapping[Any, int], clusters: int) -> Any:
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
-    functions = [cuts.added(builder, call.callee, clusters) for call in body.calls]
-    params = [
-        relax.Var(str(param.name), piece_type(param.ty, clusters)) if param in cut else param for param in body.params
-    ]
-    made = dict(zip(body.params, params, strict=True))
     attributes = {**dict(module["main"].attrs.items()), CLUSTERS: clusters}
-    with builder.function("main", params, attrs=attributes):
-        with builder.dataflow():
-            for call, function in zip(body.calls, functions, strict=True):
-                arguments = [made[argument] for argument in call.arguments]
-                if isinstance(builder.get()[function], relax.Function):
-                    value = ir.Call(function, arguments)
-                else:
-                    value = relax.call_tir(function, arguments, [piece_type(kind, clusters) for kind in call.types])
-                made[call.var] = builder.emit(value, call.name)
-                for var, (source, index) in body.fields.items():
-                    if source.same_as(call.var):
-                        made[var] = builder.emit(relax.TupleGetItem(made[call.var], index), str(var.name))
-            results = [made[result] for result in body.results]
-            output = builder.emit_output(relax.Tuple(results) if len(results) != 1 else results[0])
-        builder.emit_func_output(output)
+    cuts.add_body(builder, "main", body, clusters, cut, attributes)
     return builder.get()

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_equal
 
 from compiler.operators import TensorType, find
-from compiler.schedule.pieces import in_pieces, piece_shape, proven
+from compiler.schedule.pieces import Axes, cut_axis, in_pieces, piece_shape, proven
 
 RNG = np.random.default_rng(3)
 
@@ -75,7 +75,7 @@ def backwards(x: T.Buffer((8, 4), "float32"), y: T.Buffer((8, 4), "float32")):
 def test_a_piece_has_shorter_loops_and_buffers() -> None:
     proof = proven(heads, 4)
     assert proof is not None
-    assert proof.inputs == (True, False)
+    assert proof.inputs == (0, None)
     assert structural_equal(in_pieces(proof), heads_of_4.without_attr("global_symbol"))
 
 
@@ -92,23 +92,39 @@ def test_what_reads_other_pieces_or_knows_its_place_is_not_cut(func: Any) -> Non
 
 
 CUT = [
-    (kernel("Relu", (4, 6, 5)), (True,)),
-    (kernel("Add", (4, 6, 5), (6, 1)), (True, False)),
-    (kernel("Add", (1, 6, 5), (4, 6, 5)), (False, True)),
-    (kernel("MatMul", (4, 5, 6), (6, 3)), (True, False)),
-    (kernel("MatMul", (8, 6), (6, 3)), (True, False)),
-    (kernel("MatMul", (4, 5, 6), (4, 6, 3)), (True, True)),
-    (kernel("Softmax", (4, 6, 5), axis=-1), (True,)),
-    (kernel("Softmax", (4, 6, 5), axis=1), (True,)),
-    (kernel("LayerNormalization", (4, 6, 5), (5,), (5,)), (True, False, False)),
-    (kernel("ReduceMean", (4, 6, 5), np.array([1]), keepdims=0), (True,)),
-    (kernel("MaxPool", (4, 3, 8, 8), kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2)), (True,)),
-    (kernel("Transpose", (4, 6, 5), perm=(0, 2, 1)), (True,)),
-    (kernel("Transpose", (1, 4, 6, 5), perm=(0, 1, 3, 2)), (True,)),
-    (kernel("Concat", (4, 2, 5), (4, 3, 5), axis=1), (True, True)),
-    (kernel("Slice", (4, 6), np.array([1]), np.array([5]), np.array([1])), (True,)),
-    (kernel("Reshape", (4, 6, 5), np.array([4, 30])), (True,)),
-    (kernel("Reshape", (4, 6, 5), np.array([24, 5])), (True,)),
+    (kernel("Relu", (4, 6, 5)), (0,)),
+    (kernel("Add", (4, 6, 5), (6, 1)), (0, None)),
+    (kernel("Add", (1, 6, 5), (4, 6, 5)), (None, 0)),
+    (kernel("MatMul", (4, 5, 6), (6, 3)), (0, None)),
+    (kernel("MatMul", (8, 6), (6, 3)), (0, None)),
+    (kernel("MatMul", (4, 5, 6), (4, 6, 3)), (0, 0)),
+    (kernel("Softmax", (4, 6, 5), axis=-1), (0,)),
+    (kernel("Softmax", (4, 6, 5), axis=1), (0,)),
+    (kernel("LayerNormalization", (4, 6, 5), (5,), (5,)), (0, None, None)),
+    (kernel("ReduceMean", (4, 6, 5), np.array([1]), keepdims=0), (0,)),
+    (kernel("MaxPool", (4, 3, 8, 8), kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2)), (0,)),
+    (kernel("Transpose", (4, 6, 5), perm=(0, 2, 1)), (0,)),
+    (kernel("Transpose", (1, 4, 6, 5), perm=(0, 1, 3, 2)), (1,)),
+    (kernel("Concat", (4, 2, 5), (4, 3, 5), axis=1), (0, 0)),
+    (kernel("Slice", (4, 6), np.array([1]), np.array([5]), np.array([1])), (0,)),
+    (kernel("Reshape", (4, 6, 5), np.array([4, 30])), (0,)),
+    (kernel("Reshape", (4, 6, 5), np.array([24, 5])), (0,)),
+]
+
+
+ALONG = [
+    (kernel("Transpose", (4, 3, 5), perm=(1, 0, 2)), 1, (0,)),
+    (kernel("Transpose", (4, 3, 6), perm=(1, 0, 2)), None, None),
+    (kernel("Softmax", (3, 4, 5), axis=-1), 1, (1,)),
+    (kernel("Softmax", (3, 4, 5), axis=1), 1, None),
+    (kernel("MatMul", (3, 4, 5, 6), (3, 4, 6, 2)), 1, (1, 1)),
+    (kernel("MatMul", (5, 6), (6, 4)), 1, (None, 1)),
+    (kernel("Slice", (3, 4, 5), np.array([1]), np.array([2]), np.array([0])), None, (1,)),
+    (kernel("Concat", (2, 4), (4, 4), axis=0), 1, (1, 1)),
+    (kernel("Reshape", (3, 4, 5), np.array([3, 20])), 1, (1,)),
+    (kernel("Reshape", (3, 8), np.array([3, 1, 4, 2])), 2, (1,)),
+    (kernel("Reshape", (3, 4, 5), np.array([12, 5])), 0, None),
+    (kernel("Reshape", (4, 6), np.array([6, 4])), 1, None),
 ]
 
 
@@ -116,19 +132,34 @@ CUT = [
 @pytest.mark.parametrize("count", [2, 4])
 def test_pieces_of_operators_make_the_whole(number: int, count: int) -> None:
     func, inputs = CUT[number]
-    proof = proven(func, count)
+    _check_pieces(func, count, None, inputs)
+
+
+@pytest.mark.parametrize("number", range(len(ALONG)))
+@pytest.mark.parametrize("count", [2, 4])
+def test_results_cut_along_another_axis(number: int, count: int) -> None:
+    func, axis, inputs = ALONG[number]
+    if inputs is None:
+        assert proven(func, count, axis) is None
+    else:
+        _check_pieces(func, count, axis, inputs)
+
+
+def _check_pieces(func: Any, count: int, axis: int | None, inputs: Axes) -> None:
+    proof = proven(func, count, axis)
     assert proof is not None
     assert proof.inputs == inputs
     piece = in_pieces(proof)
     *given, result = [tuple(int(n) for n in param.shape) for param in func.params]
     arrays = [RNG.standard_normal(shape).astype(np.float32) for shape in given]
-    assert tuple(int(n) for n in piece.params[-1].shape) == piece_shape(result, count)
+    shape = tuple(int(n) for n in piece.params[-1].shape)
+    assert shape == piece_shape(result, count, axis)
     whole = _result(func, arrays, result)
     found = []
     for at in range(count):
-        cut = [_piece(a, count, at) if is_cut else a for a, is_cut in zip(arrays, inputs, strict=True)]
-        found.append(_result(piece, cut, piece_shape(result, count) or ()).ravel())
-    np.testing.assert_array_equal(np.concatenate(found), whole.ravel())
+        cut = [a if along is None else np.split(a, count, along)[at] for a, along in zip(arrays, inputs, strict=True)]
+        found.append(_result(piece, cut, shape))
+    np.testing.assert_array_equal(np.concatenate(found, cut_axis(result) if axis is None else axis), whole)
 
 
 def _result(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -139,12 +170,6 @@ def _result(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.n
     return made
 
 
-def _piece(array: np.ndarray, count: int, number: int) -> np.ndarray:
-    shape = piece_shape(array.shape, count)
-    assert shape is not None
-    return array.reshape(count, -1)[number].reshape(shape)
-
-
 @pytest.mark.parametrize("func", [
     kernel("Transpose", (4, 4), perm=(1, 0)),
     kernel("Concat", (2, 5), (4, 5), axis=0),
@@ -152,9 +177,10 @@ def _piece(array: np.ndarray, count: int, number: int) -> np.ndarray:
     kernel("Softmax", (4, 6), axis=0),
     kernel("Relu", (3, 6)),
 ])  # fmt: skip
-def test_what_goes_along_the_first_axis_is_not_cut(func: Any) -> None:
+def test_what_goes_along_the_first_axis_is_not_cut_along_it(func: Any) -> None:
+    """Its result may be cut, but then what it reads goes in pieces of another axis."""
     proof = proven(func, 2)
-    assert proof is None or not any(proof.inputs)  # a piece of the result of a transposition needs all of the input
+    assert proof is None or proof.inputs == (1,)
 
 
 def test_a_proof_for_many_pieces_is_one_for_fewer() -> None:

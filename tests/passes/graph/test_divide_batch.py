@@ -94,11 +94,50 @@ def test_it_is_done_where_it_is_thought_faster(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_results_are_those_of_the_whole_batch() -> None:
-    source = model(NODES, SHAPES, ["y", "r"], **WEIGHTS)
-    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+    check(model(NODES, SHAPES, ["y", "r"], **WEIGHTS), SHAPES)
+
+
+def check(source: bytes, shapes: dict[str, tuple[int, ...]]) -> None:
+    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     compilation = driver.compile_model(source, TW1)
     assert compilation.clusters == 4
     found = load(compilation.model).run(given, hazards=True)
     expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, given)
-    for name, array in zip(["y", "r"], expected, strict=True):
-        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)
+    for name, array in zip(compilation.model.outputs, expected, strict=True):
+        np.testing.assert_allclose(found[name.name], array, rtol=1e-4, atol=1e-4)
+
+
+def test_the_batch_may_stand_on_another_axis_between() -> None:
+    """Queries, keys and values of one product, taken apart by a transposition: [3, batch, heads, tokens, size]."""
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("Reshape", "m split", "r"),
+        node("Transpose", "r", "t", perm=[2, 0, 3, 1, 4]),
+        *(node("Gather", f"t {name}", part, axis=0) for name, part in zip(("n0", "n1", "n2"), "qkv", strict=True)),
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "q kt", "s"),
+        node("Softmax", "s", "p"),
+        node("MatMul", "p v", "c"),
+        node("Transpose", "c", "ct", perm=[2, 0, 1, 3]),  # tokens first
+        node("Exp", "ct", "e"),
+        node("Transpose", "e", "back", perm=[1, 0, 2, 3]),
+        node("Reshape", "back join", "y"),
+    ]
+    numbers = {f"n{part}": np.array(part) for part in range(3)}
+    shapes = {"split": np.array([4, 6, 3, 2, 8]), "join": np.array([4, 6, 16])}
+    weights = {"w": RNG.standard_normal((16, 48)).astype(np.float32) / 4}
+    check(model(nodes, {"x": (4, 6, 16)}, ["y"], numbers | shapes, **weights), {"x": (4, 6, 16)})
+
+
+def test_constants_go_in_pieces_or_are_picked_from() -> None:
+    """A token of each sample, which an exporter has written out, and pairs of all features."""
+    nodes = [
+        node("Concat", "token x", "c", axis=1),
+        node("Gather", "c lower", "g", axis=1),
+        node("Exp", "both", "whole"),  # the same for all
+        node("Mul", "g whole", "y"),
+    ]
+    token = RNG.standard_normal((8, 2)).astype(np.float32)
+    shapes = {"x": (8, 6), "both": (1, 4)}
+    source = model(nodes, shapes, ["y"], {"lower": np.array([5, 1, 0, 7])}, token=token)
+    check(source, shapes)
