@@ -58,6 +58,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.size_cube_buffers import SizeCubeBuffers
     from passes.tir.spread_loads import SpreadLoads
     from passes.tir.start_sums import StartSums
+    from passes.tir.vector_first import VectorFirst
     from passes.tir.work_in_place import WorkInPlace
 
     return (
@@ -91,6 +92,7 @@ def kernel_passes() -> tuple[Any, ...]:
         ShiftAddresses(),  # while nothing yet depends on which buffers share memory with which
         InsertSync(),  # last but one: whatever moves instructions after it would break it
         MinimiseSync(),  # what was put in for one instruction after another may be implied by all together
+        VectorFirst(),  # behind them: flags show what needs nothing of the work before it
         DispatchAhead(),  # last: no queue's order changes any more
     )
 

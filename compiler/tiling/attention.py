@@ -411,9 +411,9 @@ def _place_scores(sch: Any, scores: Master, taken: Any, tile: Tile, trip: Any, h
     width = prod(scores.extents[axis] for axis in scores.axes("k"))
     placed = cube.cut_inside(sch, scores, some, Cut(ceil_div(width, tile.width_step), tile.width_step))
     transposed = _is_transposed(sch, scores)
-    cube.bring_operand(sch, scores.block, 0, cube.L0A, trip, placed.step)
     at_keys = placed.chunk if holding is None else holding
     cube.bring_operand(sch, scores.block, 1, cube.L0B, at_keys, placed.step, transposed=transposed)
+    cube.bring_operand(sch, scores.block, 0, cube.L0A, trip, placed.step)
     cube.start_sum(sch, scores.block, placed)
 
 

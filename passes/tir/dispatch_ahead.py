@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import tirx
 
-from compiler.codegen.instruction_form import Call, read_call
+from compiler.codegen.dispatch import calls, entries, queues, reads_data
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
-from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 LOADING = Queue.MTE2
@@ -62,19 +59,19 @@ class _Rotation(Rewriter):
     def _rotated(self, loop: tirx.For) -> Any | None:
         parts = statements(loop.body)
         bindings = [part for part in parts if isinstance(part, tirx.Bind)]
-        ahead = [part for part in parts if _queues(part) == {LOADING}]
-        work = [part for part in parts if _queues(part) != {LOADING}]
+        ahead = [part for part in parts if queues(part) == {LOADING}]
+        work = [part for part in parts if queues(part) != {LOADING}]
         used = [binding for binding in bindings if any(uses(part, [binding.var]) for part in ahead)]
         local = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
         if (
             not _pays_off(work, self._depth)
-            or any({LOADING, Queue.S} & _queues(part) or contains(part, tirx.BufferStore) for part in work)
-            or any(_reads_data(part) or uses(part, local) for part in ahead)
+            or any({LOADING, Queue.S} & queues(part) or contains(part, tirx.BufferStore) for part in work)
+            or any(reads_data(part) or uses(part, local) for part in ahead)
             or any(loads(binding.value) for binding in used)
         ):
             return None
         slots = _slots_ahead(ahead, work, used)
-        if not slots or max(_entries(ahead).values()) > self._depth * slots:
+        if not slots or max(entries(ahead).values()) > self._depth * slots:
             return None
 
         def at(turn: Any) -> Any:
@@ -86,14 +83,14 @@ class _Rotation(Rewriter):
 
 
 def _pays_off(work: list[Any], depth: int) -> bool:
-    return max(_entries(work).values(), default=0) > depth
+    return max(entries(work).values(), default=0) > depth
 
 
 def _slots_ahead(ahead: list[Any], work: list[Any], bindings: list[Any]) -> int:
     """How many slots of the rings that the loads fill are filled ahead at least; none against condition 2."""
     slots = {binding.var: _slots(binding.value) for binding in bindings}
     found = []
-    for call in (call for part in ahead for call in _calls(part)):
+    for call in (call for part in ahead for call in calls(part)):
         if call.row.mnemonic == "wait_flag":
             ring = [count for slot, count in slots.items() if uses(call.operands[0], [slot])]
             found.append(min(ring, default=1))
@@ -108,49 +105,4 @@ def _slots(slot: Any) -> int:
 
 
 def _is_cross_set(stmt: Any) -> bool:
-    return any(call.row.mnemonic == "cross_set" for call in _calls(stmt))
-
-
-def _calls(stmt: Any) -> Iterator[Call]:
-    found: list[Any] = []
-    structural_walk(stmt, (tirx.Evaluate, found.append))
-    return (call for call in map(read_call, found) if call is not None)
-
-
-def _queues(stmt: Any) -> set[Queue]:
-    return {call.queue for call in _calls(stmt)}
-
-
-def _reads_data(stmt: Any) -> bool:
-    """Whether the scalar unit has to read memory for it."""
-    return (
-        any(call.deciding() for call in _calls(stmt))
-        or contains(stmt, tirx.For, lambda loop: loads(loop.extent))
-        or contains(stmt, tirx.IfThenElse, lambda branch: loads(branch.condition))
-    )
-
-
-def _entries(parts: list[Any]) -> Counter[Queue]:
-    """What each queue is given at most, one turn of a loop being one where the extent is unknown."""
-    total: Counter[Queue] = Counter()
-
-    def count(stmt: Any, times: int) -> None:
-        match stmt:
-            case tirx.SeqStmt():
-                for part in stmt.seq:
-                    count(part, times)
-            case tirx.For():
-                count(stmt.body, times * (int(stmt.extent) if isinstance(stmt.extent, tirx.IntImm) else 1))
-            case tirx.IfThenElse():
-                count(stmt.then_case, times)
-                if stmt.else_case is not None:
-                    count(stmt.else_case, times)
-            case tirx.AttrStmt():
-                count(stmt.body, times)
-            case tirx.Evaluate():
-                for call in _calls(stmt):
-                    total[call.queue] += times
-
-    for part in parts:
-        count(part, 1)
-    return total
+    return any(call.row.mnemonic == "cross_set" for call in calls(stmt))
