@@ -17,6 +17,7 @@ from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
+from compiler.kept_in_l1 import kept_in_l1
 from compiler.kernels import Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
@@ -65,7 +66,7 @@ def compile_model(
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
-    kernels = plan(source, chip, options, observer)
+    kernels = kept_in_l1(plan(source, chip, options, observer), manual_of(options))
     steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
@@ -88,13 +89,17 @@ def plan(
 
 
 def _planned(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> ModelKernels:
-    passes = pipeline.graph_passes()
-    manual = options.schedule
+    passes, manual = pipeline.graph_passes(), manual_of(options)
     if manual is not None:
-        manual = manual if isinstance(manual, Manual) else load_schedule(Path(manual))
         passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
     module = pipeline.run(passes, imported.module, chip, observer)
     return ModelKernels(imported, module, chip, options, observer)
+
+
+def manual_of(options: Options) -> Manual | None:
+    """The schedule that somebody gave."""
+    given = options.schedule
+    return given if given is None or isinstance(given, Manual) else load_schedule(Path(given))
 
 
 # ---- linking -----------------------------------------------------------------------------------------------------

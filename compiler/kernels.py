@@ -32,6 +32,7 @@ from compiler.tiling.template import NoFeasibleTile, Tiled
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul", "vector", "plain"),  # integers that the cube does not multiply
     "convolution": ("convolution",),
+    "chain": ("chain",),
     "attention": ("attention",),
     "recurrence": ("recurrence", "plain"),
     "library": ("plain",),

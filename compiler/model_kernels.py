@@ -103,9 +103,9 @@ class ModelKernels:
     def compile_all(self) -> tuple[list[Step], list[Road]]:
         """All groups first; those for which no road is left are taken apart, operator by operator."""
         uses = self.uses()
-        self._compile(uses)
+        self.compile(uses)
         rounds = [self._retried(use) if self._fails(use) and use.group is not None else [use] for use in uses]
-        self._compile([use for round_ in rounds for use in round_])
+        self.compile([use for round_ in rounds for use in round_])
         return [self._step(use) for round_ in rounds for use in round_], self.roads
 
     def uses(self) -> list[Use]:
@@ -194,7 +194,21 @@ class ModelKernels:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
         return self.apart(use)
 
-    def _compile(self, uses: Sequence[Use]) -> None:
+    def of(self, module: Any) -> ModelKernels:
+        """Of the same model, in other groups; kernels that both need are compiled once."""
+        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer)
+        other._compiled, other._halves = self._compiled, self._halves
+        return other
+
+    def function(self, call: graph.Call) -> Any:
+        """The PrimFunc of a call of main."""
+        return fuse(self.module, self.module[call.callee])
+
+    def result(self, use: Use) -> Result:
+        """The kernel of a use that was compiled, or why there is none."""
+        return self._compiled[self.key(use)]
+
+    def compile(self, uses: Sequence[Use]) -> None:
         wanted = {key: use.job for use in uses if (key := self.key(use)) not in self._compiled}
         cache = KernelCache(default_folder()) if self.options.cache else None
         results = compile_jobs(list(wanted.values()), self.chip, self.observer, cache, self.options.jobs)

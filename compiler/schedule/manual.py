@@ -4,6 +4,7 @@ clusters = 4              # divide the batch; 1: all work together
 [pieces]                  # of each call, in order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
+"Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the one call that reads it
 "logits" = 1              # /fc/Gemm
 """
 
@@ -22,6 +23,8 @@ from compiler.errors import Diagnostics, InputError, InvalidError, Place, Proble
 from compiler.schedule.cuts import Cuts
 
 PIECES = "tw.pieces"  # attribute of main: the schedule it was made by, as operators of calls and their pieces
+IN_L1 = "tw.in_l1"  # attribute of main: the calls, by the names that schedules have for them, whose results stay in L1
+FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
 MAX_FILE_BYTES = 4 << 20
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
 
@@ -35,6 +38,7 @@ class Manual:
     pieces: Mapping[str, int]
     after_all: frozenset[str] = frozenset()  # calls that wait for all pieces of those before them
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    in_l1: frozenset[str] = frozenset()  # calls that share a kernel with the one that reads their result
 
     def counts(self, module: Any, body: graph.Body, cuts: Cuts) -> list[int]:
         """In how many pieces each call of main runs. A view goes as what it looks at."""
@@ -136,22 +140,27 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     entries = {name: value if isinstance(value, dict) else {"pieces": value} for name, value in pieces.items()}
     for name, entry in entries.items():
         checked(name, entry.get("pieces"))
-        place = Place(file, lines.get(name, 0), 1)
-        for key in entry.keys() - {"pieces", "after_all"}:
-            problems.add("TW2630", f"{name} has no {key}", place, "pieces, after_all")
-        if not isinstance(entry.get("after_all", False), bool):
-            problems.add("TW2630", f"after_all of {name} must be true or false", place)
+        _check_flags(name, entry, Place(file, lines.get(name, 0), 1), problems)
     if "clusters" in tables:
         checked("clusters", tables["clusters"])
     problems.raise_if_any(InvalidError)
     counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
-    after_all = frozenset(name for name, entry in entries.items() if entry.get("after_all", False))
-    return Manual(file, tables.get("clusters"), counts, after_all, lines)
+    after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
+    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1)
+
+
+def _check_flags(name: str, entry: Mapping[str, Any], place: Place, problems: Diagnostics) -> None:
+    for key in entry.keys() - {"pieces", *FLAGS}:
+        problems.add("TW2630", f"{name} has no {key}", place, ", ".join(("pieces", *FLAGS)))
+    for key in FLAGS:
+        if not isinstance(entry.get(key, False), bool):
+            problems.add("TW2630", f"{key} of {name} must be true or false", place)
 
 
 def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     """The schedule of a compiled module as a file; ``nodes`` are those of ONNX by the names of calls."""
-    made = graph.attribute(module["main"], PIECES)
+    made, in_l1 = (graph.attribute(module["main"], name, default) for name, default in ((PIECES, None), (IN_L1, ())))
+    in_l1 = {str(name) for name in in_l1}
     if made is None:
         calls = [call for call in graph.read(module["main"]).calls if not is_view(module, call)]
         entries = [(members_of(module, call), 1, False) for call in calls]
@@ -165,6 +174,7 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     for members, count, breaks in entries:
         comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
         shown = "".join(char if char.isprintable() else "?" for char in comment)
-        said = f"{{ pieces = {count}, after_all = true }}" if breaks else str(count)
+        told = [key for key, holds in zip(FLAGS, (breaks, members[-1] in in_l1), strict=True) if holds]
+        said = f"{{ pieces = {count}, {', '.join(f'{key} = true' for key in told)} }}" if told else str(count)
         lines.append(f'"{members[-1]}" = {said}' + (f"  # {shown}" if shown else ""))
     return "\n".join(lines) + "\n"

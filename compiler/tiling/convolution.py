@@ -193,24 +193,28 @@ def describe(problem: Problem, tile: Tile) -> str:
 
 def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
     result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
+    placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip)
+    if feature_map is not None:
+        of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
+        cube.mark(sch, feature_map, of_image, map_mark(axes))
+    channels_last(sch, result)
+    cube.start_sum(sch, master.block, placed)
+
+
+def place(
+    sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip
+) -> tuple[Placed, Any | None, Any, Axes]:
+    """Cut the product and put its operands and stages at their loops; the loops, the feature map's block in L1, if
+    there is one, the loop in which that comes, and its axes.
+    """
     taken, slaves = cube.keep_result(sch, master.block, chip)
     order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
     placed, stack = _cut(sch, master, problem, tile, order)
-    sch.set_scope(matrix, 0, cube.L0A)
-    whole_rows = tile.columns == problem.extents[WO]
-    # How wide a part of a row is in L1 differs at the edges; its rows have to lie where they are found all the same.
-    axes = problem.windows.axes if whole_rows else replace(problem.windows.axes, width=0)
-    windows = replace(problem.windows, axes=axes, whole_rows=whole_rows)
+    windows = windows_of(problem, tile)
     once = tile.steps(problem) == 1
     at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
     near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.products == 1 else stack
-    sch.compute_at(matrix, near_map, preserve_unit_loops=True)
-    cube.mark(sch, matrix, near_map, str(windows))
-    if sch.get(matrix).reads:
-        feature_map = sch.cache_read(matrix, 0, cube.L1)
-        sch.compute_at(feature_map, at_map, preserve_unit_loops=True)
-        of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
-        cube.mark(sch, feature_map, of_image, map_mark(axes))
+    feature_map = bring_windows(sch, matrix, windows, near_map, at_map)
     at_weights, near_weights = placed.chunk, placed.step
     if "weights" in tile.held:
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]
@@ -218,13 +222,32 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
         near_weights = at_weights
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None, True)
-    channels_last(sch, result)
     if problem.bias_bytes:
         near = placed.core if tile.trips[OUT] * tile.trips[GROUP] == 1 else placed.trips[order.index(OUT)]
         # What comes beside the cube begins with a block of L1.
         far = placed.core if problem.extents[GROUP] == 1 or problem.extents[OUT] % FRACTAL == 0 else near
         bring_bias(sch, master.block, far, near)
-    cube.start_sum(sch, master.block, placed)
+    return placed, feature_map, at_map, windows.axes
+
+
+def windows_of(problem: Problem, tile: Tile) -> Windows:
+    """How the windows of a tile are told of: in a tile of whole rows, or of parts of one."""
+    whole_rows = tile.columns == problem.extents[WO]
+    # How wide a part of a row is in L1 differs at the edges; its rows have to lie where they are found all the same.
+    axes = problem.windows.axes if whole_rows else replace(problem.windows.axes, width=0)
+    return replace(problem.windows, axes=axes, whole_rows=whole_rows)
+
+
+def bring_windows(sch: Any, matrix: Any, windows: Windows, near: Any, far: Any) -> Any | None:
+    """Make the windows' matrix beside the cube, of what comes to L1 in the loop ``far``: the block that brings it."""
+    sch.set_scope(matrix, 0, cube.L0A)
+    sch.compute_at(matrix, near, preserve_unit_loops=True)
+    cube.mark(sch, matrix, near, str(windows))
+    if not sch.get(matrix).reads:
+        return None
+    feature_map = sch.cache_read(matrix, 0, cube.L1)
+    sch.compute_at(feature_map, far, preserve_unit_loops=True)
+    return feature_map
 
 
 def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> tuple[Placed, Any]:
@@ -236,16 +259,7 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
         sizes |= {N: (tile.images, 1), HO: (tile.rows,)}
         along, size = N, 1
     kept = [sch.split(loops[axis], [None, tile.trips[axis], *sizes.get(axis, (1,))]) for axis in range(KD)]
-    steps = {
-        C1: (tile.chunk[0], tile.step[0]),
-        KH: (tile.chunk[1], tile.step[1]),
-        KW: (problem.kernel[1], tile.step[2]),
-    }
-    steps[C0] = (problem.extents[C0],) * 2
-    reduced = []
-    for axis in range(KD, C0 + 1):
-        chunk, step = steps.get(axis, (1, 1))
-        reduced.append(sch.split(loops[axis], [None, chunk // step, step]))
+    reduced = cut_k(sch, loops[KD:], problem, tile)
     cores = [kept[axis][0] for axis in (PLACES_LAST if tile.places_last else OUTPUTS_LAST)]
     trips = [kept[axis][1] for axis in order]
     inner = [parts[-1] for parts in (*kept, *reduced)]
@@ -256,3 +270,18 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     first, last = reduced[0], reduced[-1]
     placed = Placed(core, trips, first[0], last[0], last[1], inner, rows_of_product=(along, size))
     return placed, stack
+
+
+def cut_k(sch: Any, loops: Sequence[Any], problem: Problem, tile: Tile) -> list[Any]:
+    """Each of the loops over k in chunks, steps, and what one instruction does."""
+    steps = {
+        C1: (tile.chunk[0], tile.step[0]),
+        KH: (tile.chunk[1], tile.step[1]),
+        KW: (problem.kernel[1], tile.step[2]),
+        C0: (problem.extents[C0],) * 2,
+    }
+    parts = []
+    for axis, loop in zip(range(KD, C0 + 1), loops, strict=True):
+        chunk, step = steps.get(axis, (1, 1))
+        parts.append(sch.split(loop, [None, chunk // step, step]))
+    return parts

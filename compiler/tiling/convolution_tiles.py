@@ -202,8 +202,9 @@ def _output_sizes(problem: Problem) -> list[int]:
     return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
 
 
-def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
-    """Tiles that fit, with room for so many of what stands beside the cube.
+def tiles_of(problem: Problem, chip: Chip, times: int, *, all_channels: bool = False) -> Iterator[Tile]:
+    """Tiles that fit, with room for so many of what stands beside the cube; only those of which a core makes
+    ``all_channels``, if that is asked for.
 
     With room for one only, the other memories need not hold twice what is filled again.
     """
@@ -218,7 +219,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int) -> Iterator[Tile]:
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
             step = _step(problem, room, columns < problem.extents[WO])
             if step is not None:
-                yield from _spread(problem, chip, times, rows, columns, outputs, step)
+                yield from _spread(problem, chip, times, rows, columns, outputs, step, all_channels)
 
 
 def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, int] | None:
@@ -243,7 +244,14 @@ def _divisor(extent: int, most: int) -> int:
 
 
 def _spread(
-    problem: Problem, chip: Chip, times: int, rows: int, columns: int, outputs: int, step: tuple[int, int, int]
+    problem: Problem,
+    chip: Chip,
+    times: int,
+    rows: int,
+    columns: int,
+    outputs: int,
+    step: tuple[int, int, int],
+    all_channels: bool,
 ) -> Iterator[Tile]:
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
@@ -256,7 +264,7 @@ def _spread(
             ceil_div(extents[WO], columns),
             ceil_div(extents[OUT], outputs),
         )
-        for trips, cores in _grids(tiles, chip.cores):
+        for trips, cores in (_grids_of_places if all_channels else _grids)(tiles, chip.cores):
             both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores)  # else either order puts the same into a cluster
             orders = (False, True) if both else (False,)
             plain = Tile(
@@ -324,6 +332,16 @@ def _grids(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tu
             found[tuple(trips)] = tuple(ceil_div(tiles[axis], trips[axis]) for axis in range(6))
     fewest = min(prod(trips) for trips in found)
     return [(trips, grid) for trips, grid in found.items() if prod(trips) <= 2 * fewest]
+
+
+@lru_cache(maxsize=4096)
+def _grids_of_places(tiles: tuple[int, ...], cores: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The same where each core makes all channels of its places."""
+    found = _grids((*(1 if axis in (GROUP, OUT) else count for axis, count in enumerate(tiles)),), cores)
+    return [
+        (tuple(tiles[axis] if axis in (GROUP, OUT) else count for axis, count in enumerate(trips)), grid)
+        for trips, grid in found
+    ]
 
 
 def _leaving(tile: Tile, problem: Problem, room: int) -> int:

@@ -47,7 +47,7 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     of = Columns(tiles, problem)
     rounds, products = of.rounds, of.rounds * of.products
     steps, chunks = of.steps, of.chunks
-    feature_map, weights = _map_load(of, problem, chip), _weights_load(of, problem, chip)
+    feature_map, weights = map_load(of, problem, chip), _weights_load(of, problem, chip)
     cores, bandwidth = of.used_cores, _bandwidth(chip)
     map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
     out = _Results.of(of, problem, chip)
@@ -318,7 +318,7 @@ def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:
     return _quotient(extent, chunk) * chunk
 
 
-def _map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
+def map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
     loads, (height, width), line = of.map_loads, of.box, chip.transfer.ddr_line_bytes
     whole_rows = width == problem.windows.axes.width
@@ -405,7 +405,7 @@ class _Results(NamedTuple):
             vector_cycles=elements * problem.vector_bytes / chip.vector.bytes_per_cycle + heads,
             store_cycles=lines / _rate(chip, f"ub_{result_in}") if through_ub else np.zeros(len(lines)),
             line_bytes=lines,
-            side_bytes=lines * problem.side_bytes / problem.result_bytes,
+            side_bytes=lines * problem.side_bytes / max(1, problem.result_bytes),
             result_in=result_in,
             sides_in=problem.memory_of("sides"),
         )

@@ -51,7 +51,7 @@ def fuse(module: Any, group: Any) -> Any:
         replaced = dict(zip(function.params, arguments, strict=True))
         realize = structural_map(function.body, (tirx.Var, lambda var, r=replaced: r.get(var, var)))
         inner.extend(realize.block.alloc_buffers)
-        statements.append(_renamed(realize.block.body, names))
+        statements.append(renamed(realize.block.body, names))
     flat = [one for s in statements for one in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
     root = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(flat) if len(flat) > 1 else flat[0], alloc_buffers=inner)
     params = [*(buffers[param] for param in body.params), *results]
@@ -115,7 +115,7 @@ def _declare(kind: Any, name: str) -> Any:
     return tirx.decl_buffer([int(n) for n in kind.shape], str(kind.dtype), name, layout=None)
 
 
-def _renamed(statement: Any, names: dict[str, int]) -> Any:
+def renamed(statement: Any, names: dict[str, int]) -> Any:
     """Blocks of one kernel need names of their own: schedules find them by name, and what one reads by its buffer."""
 
     def unique(block: Any) -> Any:

@@ -88,7 +88,11 @@ class _Loaded(Rewriter):
         self.shapes: dict[Any, list[int]] = {}
 
     def other(self, stmt: Any) -> Any | None:
-        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == MARK and map_axes(str(stmt.value.value)) is not None:
+        if (
+            isinstance(stmt, tirx.AttrStmt)
+            and stmt.attr_key == MARK
+            and map_axes(str(stmt.value.value), ("map",)) is not None
+        ):
             self._note(stmt.body)
         return stmt
 

@@ -28,6 +28,7 @@ from compiler.emission.cube.places import (
     FRACTAL_ROW_BYTES,
     bound,
     constant,
+    even_step,
     extent,
     index_of,
     is_zero,
@@ -35,6 +36,7 @@ from compiler.emission.cube.places import (
     product_of,
     rounded_up,
     single_loop,
+    start_of,
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES, DTYPES
@@ -116,9 +118,14 @@ def map_mark(axes: Axes) -> str:
     return "map " + " ".join(map(str, axes.numbers()))
 
 
-def map_axes(mark: str) -> Axes | None:
+def made_mark(axes: Axes) -> str:
+    """Of a feature map that a kernel makes, piece by piece."""
+    return "made " + " ".join(map(str, axes.numbers()))
+
+
+def map_axes(mark: str, names: Sequence[str] = ("map", "made")) -> Axes | None:
     name, _, numbers = mark.partition(" ")
-    if name != "map":
+    if name not in names:
         return None
     return Axes.of(*map(int, numbers.split()))
 
@@ -137,7 +144,7 @@ def image_bytes(shape: Sequence[int], axes: Axes, dtype: str) -> int:
 @recogniser
 def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``l1[c, h, w] = far[...]``."""
-    axes = map_axes(mark_of(nest)) if nest.target.memory == "l1" and nest.value.op == "load" else None
+    axes = map_axes(mark_of(nest), ("map",)) if nest.target.memory == "l1" and nest.value.op == "load" else None
     if axes is None:
         return
     target, source = nest.target, nest.value.value
@@ -191,6 +198,53 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         else:
             name = "ldc1." + ".".join(mods)
             yield Candidate(name, price, 1, partial(build, apart, sizes), kind="copy")
+
+
+@recogniser
+def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
+    """``l1[c, h, w] = ub[h, w, c]``: rows of channels into nz layout, which a feature map has."""
+    axes = map_axes(mark_of(nest), ("made",)) if nest.target.memory == "l1" and nest.value.op == "load" else None
+    if axes is None:
+        return
+    target, source = nest.target, nest.value.value
+    if target.dtype != source.dtype or target.dtype not in CUBE_TYPES or source.memory != "ub":
+        yield Rejection("stnz", f"{source.dtype} in {source.memory} and {target.dtype} in L1")
+        return
+    channel, row, column = (
+        None if axis is None else index_of(target, axis) for axis in (axes.channel, axes.row, axes.column)
+    )
+    channels, rows, columns = (single_loop(index) for index in (channel, row, column))
+    places = [loop for loop in (rows, columns) if loop is not None]
+    which = _image_offset(target, axes)
+    if {loop for loop in (channels, *places) if loop} != set(nest.loops) or channel is None or which is None:
+        yield Rejection("stnz", "a loop moves along neither channels, rows nor columns")
+        return
+    stride, pitch = even_step(source, places), axes.pitch(target.shape)
+    side_by_side = channels is None or source.coefficient(channels) == 1
+    if stride is None or not side_by_side or (len(places) > 1 and places[1].bound != pitch):
+        yield Rejection("stnz", "positions do not lie one after another")
+        return
+    if not all(index is None or is_zero(index.base) for index in (row, column)):
+        yield Rejection("stnz", "the first position is not that of the map")
+        return
+    k0 = DTYPES[target.dtype].fractal_k
+    if not target.surroundings.analyzer.can_prove(tirx.floormod(channel.base, k0) == 0):
+        yield Rejection("stnz", "the first channel is not that of a block")
+        return
+    blocks = axes.c1_stride(target.shape, target.dtype) // k0
+    mods, most = (target.dtype,), prod(loop.bound for loop in places)
+    price = instruction_cycles("stnz", mods, (0, 0, most, bound(channels), stride, blocks), chip)
+    if isinstance(price, str):
+        yield Rejection("stnz", price)
+        return
+
+    def build() -> Any:
+        offset = _simple(nest, _block_offset(target, axes, channel.base) + which)
+        slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source))]
+        slots += [product_of([extent(loop) for loop in places]), extent(channels), stride, blocks]
+        return guarded(nest.loops, instruction("stnz", mods, slots))
+
+    yield Candidate(f"stnz.{target.dtype}", price, 1, build, kind="copy")
 
 
 def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[tuple[Any, int]]:

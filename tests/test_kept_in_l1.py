@@ -1,0 +1,95 @@
+"""Results that stay in L1: where that is faster, where a schedule says so, and where it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import compiler
+from compiler import driver
+from compiler.errors import InvalidError
+from compiler.kept_in_l1 import SWITCH
+from compiler.pipeline import Observer
+from compiler.schedule.manual import parse_schedule
+from compiler.target import load_chip
+from tests.test_driver import model, node
+
+RNG = np.random.default_rng(11)
+SHAPE = (1, 16, 48, 48)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32) / 8
+
+
+WEIGHTS = {"w": weights(64, 16, 1, 1), "d": weights(64, 1, 3, 3), "p": weights(16, 64, 1, 1)}
+NODES = [
+    node("Conv", "x w", "a"),
+    node("Relu", "a", "b"),
+    node("Conv", "b d", "c", pads=[1, 1, 1, 1], group=64),
+    node("Relu", "c", "e"),
+    node("Conv", "e p", "f"),
+    node("Add", "f x", "y"),
+]
+SOURCE = model(NODES, {"x": SHAPE}, ["y"], **WEIGHTS)
+LINES = ['"b" = 1  # a b', '"e" = 1  # c e', '"y" = 1  # f y']
+PLAIN = "clusters = 1\n[pieces]\n" + "\n".join(LINES) + "\n"
+KEPT = PLAIN.replace('"e" = 1', '"e" = { pieces = 1, in_l1 = true }')
+
+
+def expected(source: bytes, x: np.ndarray) -> np.ndarray:
+    return np.asarray(ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0])
+
+
+def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path) -> None:
+    artifact = compiler.compile(SOURCE, "tw1", precision="fp16")
+    assert '"e" = { pieces = 1, in_l1 = true }  # c e' in artifact.schedule
+    assert [kernel.name for kernel in artifact.report.kernels] == ["b", "y"]
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    result = artifact.run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(result, expected(SOURCE, x), rtol=1e-2, atol=2e-2)
+    file = tmp_path / "schedule.toml"
+    file.write_text(artifact.schedule)
+    assert compiler.compile(SOURCE, "tw1", precision="fp16", schedule=file).schedule == artifact.schedule
+
+
+def test_ablations_leave_it_out() -> None:
+    compilation = driver.compile_model(
+        SOURCE, load_chip("tw1"), driver.Options("fp16"), Observer(without=frozenset({SWITCH}))
+    )
+    assert len(compilation.steps) == 3
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+def test_a_schedule_decides(chip: str) -> None:
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    for text, kernels in ((PLAIN, 3), (KEPT, 2)):
+        artifact = compiler.compile(SOURCE, chip, schedule=parse_schedule(text))
+        assert len(artifact.report.kernels) == kernels
+        np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected(SOURCE, x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("changed", "line", "said"), [
+    (('"b" = 1', '"b" = { pieces = 1, in_l1 = true }'), 3, "b cannot stay in L1"),
+    (('"y" = 1', '"y" = { pieces = 1, in_l1 = true }'), 5, "y cannot stay in L1: it is no convolution whose result"),
+    (('"e" = 1', '"e" = { pieces = 1, in_l1 = 1 }'), 4, "in_l1 of e must be true or false"),
+])  # fmt: skip
+def test_what_cannot_be_is_named(changed: tuple[str, str], line: int, said: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        schedule = parse_schedule(PLAIN.replace(*changed), "s.toml")
+        driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", schedule=schedule))
+    (found,) = caught.value.problems
+    assert said in found.message
+    assert found.place is not None
+    assert found.place.line == line
+
+
+def test_what_others_read_too_does_not_stay() -> None:
+    nodes = [*NODES[:5], node("MaxPool", "e", "z", kernel_shape=[2, 2])]
+    source = model(nodes, {"x": SHAPE}, ["f", "z"], **WEIGHTS)
+    compilation = driver.compile_model(source, load_chip("tw1"), driver.Options("fp16"))
+    assert len(compilation.steps) == 4
