@@ -35,6 +35,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "chain": ("chain",),
     "attention": ("attention",),
     "recurrence": ("recurrence", "plain"),
+    "suppression": ("suppression", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }

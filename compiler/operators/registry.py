@@ -38,6 +38,7 @@ SCHEDULES: dict[str, str] = {
     "gather": "rows picked by the data",
     "scatter": "rows put where the data says",
     "recurrence": "steps that each need the result of the one before",
+    "suppression": "steps that each drop what is too near the best",
     "attention": "softmax between two products",
     "view": "the same bytes under another shape",
     "library": "loops of its own: the function returns a PrimFunc",

@@ -51,7 +51,9 @@ class Cuts:
                 self._axes[key] = proof.inputs if proof is not None else None
             else:
                 body = graph.read(function)
-                found = self.body_axes(body, count, {body.results[0]: axis})
+                (result, *others) = body.results
+                alone = not others and not isinstance(result.ty, relax.TupleType)
+                found = self.body_axes(body, count, {result: axis}) if alone else None
                 self._axes[key] = None if found is None else tuple(found.get(param) for param in body.params)
         return self._axes[key]
 

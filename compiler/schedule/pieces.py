@@ -27,7 +27,7 @@ from compiler.tir.rewriter import loop_with
 from compiler.tir.structure import structural_map, structural_walk
 
 # Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
-NEVER = frozenset({"library", "scatter", "recurrence"})
+NEVER = frozenset({"library", "scatter", "recurrence", "suppression"})
 Axes = tuple[int | None, ...]  # by tensor: the axis along which it is cut, or None where it is whole
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 

@@ -46,7 +46,12 @@ LOOPS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "merge": ("tilewright::TopKByLoops", [X], {"k": 10, "axis": 2}),
     "cumsum": ("CumSum", [X, ints(1)], {}),
     "scatter": ("ScatterND", [X, TensorType((2, 1), "int32"), TensorType((2, 6, 10), "float32")], {}),
-    "nms": ("NonMaxSuppression", [TensorType((1, 5, 4), "float32"), TensorType((1, 2, 5), "float32"), ints(3)], {}),
+    "nms": (
+        "tilewright::PickBoxes",
+        [TensorType((1, 5, 4), "float32"), TensorType((1, 2, 5), "float32")],
+        {"most": 3, "iou_limit": 0.5},
+    ),
+    "nms_rows": ("tilewright::CollectBoxes", [TensorType((2, 3, 3), "int32"), TensorType((2,), "int32")], {}),
     "roi": (
         "RoiAlign",
         [TensorType((1, 2, 6, 6), "float32"), TensorType((3, 4), "float32"), TensorType((3,), "int32")],

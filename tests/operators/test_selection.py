@@ -122,26 +122,42 @@ def test_boxes_without_an_area_overlap_nothing() -> None:
     np.testing.assert_array_equal(rows[: count[0]], expected)
 
 
-@pytest.mark.parametrize("chip", ["tw1", "tw2"])
-@pytest.mark.parametrize(("classes", "number"), [(3, 2), (3, 37), (1, 1031), (1, 7001)])
-def test_non_max_suppression_is_vector_work(chip: str, classes: int, number: int) -> None:
-    """Of few instructions for each that is selected, however many boxes there are, and free of races."""
-    most = 3
-    scores = RNG.uniform(0, 1, (1, classes, number)).astype(np.float32)
-    inputs = [boxes(1, number), scores, np.array([most], np.int64), np.array([0.1], np.float32)]
-    function = find_called("NonMaxSuppression").prim_func(
-        [TensorType(inputs[0].shape, "float32"), TensorType(scores.shape, "float32"), *inputs[2:]], {}
-    )
-    target = load_chip(chip)
-    kernel = compile_kernel(function, "library", target, Observer())
-    run = simulate(alone(kernel.code, target), target, {"p0": inputs[0], "p1": inputs[1]}, hazards=True)
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+@pytest.mark.parametrize(
+    ("batches", "classes", "number"), [(1, 3, 2), (3, 3, 37), (1, 43, 200), (1, 1, 1031), (1, 1, 7001)]
+)
+def test_boxes_are_picked_on_all_cores(chip: str, batches: int, classes: int, number: int) -> None:
+    """By few instructions for each step, however many boxes there are, and free of races."""
+    most, target = 3, load_chip(chip)
+    scores = RNG.uniform(0, 1, (batches, classes, number)).astype(np.float32)
+    given = [boxes(batches, number), scores, np.array([0.1], np.float32)]
+    types = [TensorType(each.shape, "float32") for each in given]
+    function = find_called("tilewright::PickBoxes").prim_func(types, {"most": min(most, number)})
+    kernel = compile_kernel(function, "suppression", target, Observer())
+    run = simulate(alone(kernel.code, target), target, {f"p{n}": each for n, each in enumerate(given)}, hazards=True)
     assert not run.hazards
-    expected = onnxruntime_node("NonMaxSuppression", inputs)[0]
-    np.testing.assert_array_equal(run.outputs["p2"][: run.outputs["p3"][0]], expected)
-    assert run.cycles < 10_000 + most * 10 * number
+    picked, counts = run.outputs["p3"], run.outputs["p4"]
+    found = np.concatenate([rows[:count] for rows, count in zip(picked, counts, strict=True)])
+    expected = onnxruntime_node("NonMaxSuppression", [*given[:2], np.array([most], np.int64), given[2]])[0]
+    np.testing.assert_array_equal(found, expected)
+    trips = -(-batches * classes // target.cores)
+    assert run.cycles < 10_000 + trips * most * (1_200 + (60 if chip == "tiny" else 8) * number)
 
 
-def test_non_max_suppression_says_which_output_is_the_count() -> None:
-    inputs = [TensorType((1, 5, 4), "float32"), TensorType((1, 1, 5), "float32"), np.array([3])]
-    function = find_called("NonMaxSuppression").prim_func(inputs, {})
+@pytest.mark.parametrize("chip", ["tiny", "tw2"])
+def test_what_was_picked_is_collected(chip: str) -> None:
+    target, picked = load_chip(chip), np.arange(5 * 4 * 3, dtype=np.int32).reshape(5, 4, 3)
+    counts = np.array([2, 0, 4, 1, 3], np.int32)
+    types = [TensorType(picked.shape, "int32"), TensorType(counts.shape, "int32")]
+    kernel = compile_kernel(find_called("tilewright::CollectBoxes").prim_func(types, {}), "library", target, Observer())
+    run = simulate(alone(kernel.code, target), target, {"p0": picked, "p1": counts}, hazards=True)
+    assert not run.hazards
+    found = np.concatenate([rows[:count] for rows, count in zip(picked, counts, strict=True)])
+    assert run.outputs["p3"].tolist() == [10]
+    np.testing.assert_array_equal(run.outputs["p2"], np.concatenate([found, np.zeros((10, 3), np.int32)]))
+
+
+def test_collecting_boxes_says_which_output_is_the_count() -> None:
+    inputs = [TensorType((2, 5, 3), "int32"), TensorType((2,), "int32")]
+    function = find_called("tilewright::CollectBoxes").prim_func(inputs, {})
     assert int(function.attrs[VALID_COUNT]) == 1

@@ -74,6 +74,13 @@ def test_what_crosses_the_batch_is_not_divided(nodes: list[Any], shapes: dict[st
     assert after is before
 
 
+def test_a_kernel_of_several_results_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, shape in (("kernel", (1, 12, 5)), ("recurrence", (1, 12, 3))):
+        monkeypatch.setitem(WEIGHTS, name, RNG.standard_normal(shape).astype(np.float32))
+    before, after = divided([node("LSTM", "x kernel recurrence", "y", hidden_size=3)], {"x": (8, 4, 5)}, ["y"])
+    assert after is before
+
+
 def test_who_said_how_many_clusters_divide_it_is_heard() -> None:
     imported = undivided(import_model(model(NODES, SHAPES, ["y"], **WEIGHTS)))
     module = GroupOperators().run(imported.module, TW1)
