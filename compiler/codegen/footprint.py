@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from tvm import tirx
+from tvm import sym, tirx
 
 from compiler.codegen.instruction_form import is_call, strides_of
+from compiler.tir.rewriter import contains
 
 Bound = int | float  # an integer, or one of the infinities
 
@@ -157,10 +158,21 @@ class Ranges:
         return _between(min(sides[0][0], sides[1][0]), max(sides[0][1], sides[1][1]))
 
     def byte_offset(self, indices: tuple[Any, ...], buffer: Any, itemsize: int) -> Affine:
+        strides = strides_of(buffer)
         total = Affine()
-        for index, stride in zip(indices, strides_of(buffer), strict=True):
+        for index, stride in zip(indices, strides, strict=True):
             total = total.plus(self.read(index), stride * itemsize)
-        return total
+        if total.low == total.high or not any(contains(index, tirx.FloorMod) for index in indices):
+            return total
+        return self._together(indices, [stride * itemsize for stride in strides], total)
+
+    def _together(self, indices: tuple[Any, ...], strides: list[int], total: Affine) -> Affine:
+        """A loop that counts through several axes has a quotient in one and the rest in the other: one sum again."""
+        flat: Any = tirx.IntImm("int32", 0)
+        for index, stride in zip(indices, strides, strict=True):
+            flat = flat + index * stride
+        again = self.read(sym.Analyzer().simplify(flat))
+        return again if again.high - again.low < total.high - total.low else total
 
 
 @dataclass(eq=False)

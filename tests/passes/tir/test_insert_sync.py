@@ -61,6 +61,26 @@ def doubled(a: T.Buffer((100, 64), "float32"), o: T.Buffer((100, 64), "float32")
         )
 
 
+@T.prim_func(s_tir=True, private=True)
+def counted(a: T.Buffer((8, 16), "float32"), o: T.Buffer((8, 4, 16), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    x = T.alloc_buffer((4, 16), scope="local.ub")
+    T.evaluate(
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0, 0]), 1, T.address_of(a[bx * 4, 0]), 1, 64)
+    )
+    for i in range(16):
+        T.evaluate(
+            T.call_extern(
+                "void", "tw.st.ddr.fp32.1d",
+                T.address_of(o[bx * 4 + i // 4, i % 4, 0]), 1, T.address_of(x[i // 4, 0]), 1, 16,
+            )
+        )  # fmt: skip
+
+
+def test_a_loop_that_counts_through_two_axes_is_seen_to_pass_each_byte_once() -> None:
+    assert _synced(counted) == ["ld", "set mte2.mte3 0", "wait mte2.mte3 0", "for", "st"]
+
+
 def test_a_loop_orders_its_iterations_too() -> None:
     assert _synced(doubled) == [
         "for",
