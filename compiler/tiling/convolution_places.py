@@ -17,6 +17,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, uses
+from compiler.tir.sblocks import block_with
 from compiler.tir.scopes import ISA_DTYPE
 from compiler.tir.structure import structural_map, structural_walk
 
@@ -100,9 +101,7 @@ class _Places:
         shaped = {tensor: _with_extents(tensor, axis, counts) for tensor, axis in self.tensors.items()}
 
         def block(node: Any) -> Any:
-            axes = [_with_extent(axis, extents.get(axis.var)) for axis in node.iter_vars]
-            parts = (node.reads, node.writes, node.name_hint, node.body, node.init)
-            return s_tir.SBlock(axes, *parts, node.alloc_buffers, node.match_buffers, node.annotations)
+            return block_with(node, iter_vars=[_with_extent(axis, extents.get(axis.var)) for axis in node.iter_vars])
 
         def loop(node: Any) -> Any:
             extent = extents.get(node.loop_var)

@@ -19,6 +19,7 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
 from compiler.tir.rewriter import substitute
+from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map, structural_walk
 
 CHANNELS = 1  # which axis of a result these are
@@ -256,15 +257,5 @@ def bring_bias(sch: Any, master: Any, at_far: Any, at_near: Any) -> None:
 
 def with_block(func: Any, block: Any, reads: Sequence[Any], body: Any, init: Any) -> Any:
     """The function with other contents of a block."""
-    changed = s_tir.SBlock(
-        block.iter_vars,
-        list(reads),
-        block.writes,
-        block.name_hint,
-        body,
-        init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+    changed = block_with(block, reads=list(reads), body=body, init=init)
     return structural_map(func, (s_tir.SBlock, lambda one: changed if one.name_hint == block.name_hint else one))

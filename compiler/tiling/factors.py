@@ -15,6 +15,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from compiler.tiling.cube import is_product
+from compiler.tir.sblocks import in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 
 NARROW = "float16"
@@ -71,17 +72,8 @@ class _Factors:
             body = structural_map(body, (ir.TensorLoad, self._source))
         elif isinstance(body, tirx.BufferStore):
             body = structural_map(body, (ir.TensorLoad, self._scaled))
-        return s_tir.SBlock(
-            block.iter_vars,
-            [tirx.BufferRegion(self.of.get(region.source, region.source), region.region) for region in block.reads],
-            block.writes,
-            block.name_hint,
-            body,
-            block.init,
-            [buffer for buffer in block.alloc_buffers if buffer not in self.of],
-            block.match_buffers,
-            block.annotations,
-        )
+        kept = [buffer for buffer in block.alloc_buffers if buffer not in self.of]
+        return in_other_buffers(block, self.of, body=body, writes=block.writes, alloc_buffers=kept)
 
     def _source(self, load: Any) -> Any:
         return tirx.BufferLoad(self.of[load.source], load.indices) if load.source in self.of else load

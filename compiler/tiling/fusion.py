@@ -20,6 +20,7 @@ from compiler.tiling.cube import is_product
 from compiler.tiling.factors import scaled_behind
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.replaced import replaced
+from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map
 
 
@@ -124,17 +125,8 @@ def renamed(statement: Any, names: dict[str, int]) -> Any:
         reads = _distinct(block.reads)
         if not count and len(reads) == len(block.reads):
             return block
-        return s_tir.SBlock(
-            block.iter_vars,
-            reads,
-            block.writes,
-            f"{block.name_hint}_{count}" if count else block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        name = f"{block.name_hint}_{count}" if count else block.name_hint
+        return block_with(block, reads=reads, name_hint=name)
 
     return structural_map(statement, (s_tir.SBlock, unique))
 

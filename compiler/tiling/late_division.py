@@ -19,6 +19,7 @@ from tvm import ir, s_tir, tirx
 
 from compiler.tiling import cube
 from compiler.tiling.cube import Master
+from compiler.tir.sblocks import block_with, in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 
 NARROW = "float16"  # its rounding of sums is as fine as that of weights
@@ -107,7 +108,7 @@ class _Quotient:
     def divided(self, block: Any, late: Any) -> Any:
         """The block with its loads of the product divided; the outermost one with the late divisor."""
         if block.name_hint == "root":
-            return _with(block, block.body, block.reads, buffers=[*block.alloc_buffers, late])
+            return block_with(block, alloc_buffers=[*block.alloc_buffers, late])
         if block.name_hint not in self.readers:
             return block
         regions = []
@@ -121,7 +122,7 @@ class _Quotient:
             return load / tirx.BufferLoad(late, indices)
 
         body = structural_map(block.body, (ir.TensorLoad, quotient))
-        return _with(block, body, [*block.reads, *regions[:1]])
+        return block_with(block, body=body, reads=[*block.reads, *regions[:1]])
 
 
 def _finished(func: Any, name: str) -> Any:
@@ -144,7 +145,7 @@ def _finished(func: Any, name: str) -> Any:
             body = tirx.BufferStore(store.buffer, tirx.Cast(str(store.buffer.dtype), powers), store.indices)
             reads, writes = reads[:1], old.writes
         buffers = [one for one in old.alloc_buffers if one.name != LATE and one not in replaced]
-        return _with(old, body, reads, writes, buffers=buffers)
+        return block_with(old, body=body, reads=reads, writes=writes, alloc_buffers=buffers)
 
     def load(old: Any) -> Any:
         if of(old.source).same_as(old.source):
@@ -167,20 +168,6 @@ def _is_only(statement: Any, name: str) -> bool:
     return found == [name]
 
 
-def _with(block: Any, body: Any, reads: Any, writes: Any = None, init: Any = None, buffers: Any = None) -> Any:
-    return s_tir.SBlock(
-        block.iter_vars,
-        reads,
-        block.writes if writes is None else writes,
-        block.name_hint,
-        body,
-        block.init if init is None else init,
-        block.alloc_buffers if buffers is None else buffers,
-        block.match_buffers,
-        block.annotations,
-    )
-
-
 # ---- powers in fp16 ----------------------------------------------------------------------------------------------
 
 
@@ -198,18 +185,16 @@ def _narrowed(func: Any, found: _Quotient, keys: int) -> Any | None:
     narrow = {buffer: _declared(buffer, NARROW) for buffer in (found.powers, others[0].body.buffer)}
 
     def rewritten(block: Any) -> Any:
-        reads, writes = ([_region(region, narrow) for region in side] for side in (block.reads, block.writes))
-        buffers = [narrow.get(buffer, buffer) for buffer in block.alloc_buffers]
         if block.name_hint == sch.get(makers[0]).name_hint:
             body = tirx.BufferStore(narrow[found.powers], power, block.body.indices)
-            return _with(block, body, reads, writes, buffers=buffers)
+            return in_other_buffers(block, narrow, body=body)
         if block.name_hint == others[0].name_hint:
             total = narrow[block.body.buffer]
             body = tirx.BufferStore(total, _rounded(block.body.value, narrow), block.body.indices)
             init = tirx.BufferStore(total, tirx.FloatImm(NARROW, 0.0), block.init.indices)
-            return _with(block, body, reads, writes, init, buffers)
+            return in_other_buffers(block, narrow, body=body, init=init)
         body = structural_map(block.body, (ir.TensorLoad, lambda load: _widened(load, narrow)))
-        return _with(block, body, reads, writes, buffers=buffers)
+        return in_other_buffers(block, narrow, body=body)
 
     return func.with_body(structural_map(func.body, (s_tir.SBlock, rewritten)))
 
@@ -239,10 +224,6 @@ def _sums(block: Any, powers: Any) -> bool:
 
 def _declared(buffer: Any, dtype: str) -> Any:
     return tirx.decl_buffer([int(n) for n in buffer.shape], dtype, buffer.name, layout=None)
-
-
-def _region(region: Any, narrow: dict[Any, Any]) -> Any:
-    return tirx.BufferRegion(narrow.get(region.source, region.source), region.region)
 
 
 def _rounded(value: Any, narrow: dict[Any, Any]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from compiler.tiling.narrow_sums import ALLOWED
+from compiler.tir.sblocks import in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 
 NARROW, WIDE = "float16", "float32"
@@ -41,7 +42,8 @@ def narrowed(func: Any) -> Any:
 
     def block(old: Any) -> Any:
         body = changed[old.name_hint](old) if old.name_hint in changed else old.body
-        return _with(old, body, buffers, {ALLOWED: NARROW} if old.name_hint in sums else {})
+        allowed = {ALLOWED: NARROW} if old.name_hint in sums else {}
+        return in_other_buffers(old, buffers, body=body, annotations={**old.annotations, **allowed})
 
     return func.with_body(structural_map(func.body, (s_tir.SBlock, block)))
 
@@ -126,22 +128,3 @@ def _is_quotient(stage: Any, powers: Any, sums: Any) -> bool:
 
 def _are_loads(*values: Any) -> bool:
     return all(isinstance(value, ir.TensorLoad) for value in values)
-
-
-def _with(block: Any, body: Any, buffers: dict[Any, Any], annotations: dict[str, str]) -> Any:
-    """The block with another body, more annotations, and other buffers in what it reads, writes and allocates."""
-    reads, writes = (
-        [tirx.BufferRegion(buffers.get(region.source, region.source), region.region) for region in side]
-        for side in (block.reads, block.writes)
-    )
-    return s_tir.SBlock(
-        block.iter_vars,
-        reads,
-        writes,
-        block.name_hint,
-        body,
-        block.init,
-        [buffers.get(buffer, buffer) for buffer in block.alloc_buffers],
-        block.match_buffers,
-        {**block.annotations, **annotations},
-    )

@@ -16,6 +16,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
+from compiler.tir.sblocks import in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 
 ALLOWED = "tw.sum"
@@ -73,18 +74,4 @@ def _with(block: Any, narrow: dict[Any, Any]) -> Any:
         del annotations[ALLOWED]
     elif block.name_hint != "root":
         body = structural_map(body, (ir.TensorLoad, load))
-    reads, writes = (
-        [tirx.BufferRegion(narrow.get(region.source, region.source), region.region) for region in side]
-        for side in (block.reads, block.writes)
-    )
-    return s_tir.SBlock(
-        block.iter_vars,
-        reads,
-        writes,
-        block.name_hint,
-        body,
-        init,
-        [narrow.get(buffer, buffer) for buffer in block.alloc_buffers],
-        block.match_buffers,
-        annotations,
-    )
+    return in_other_buffers(block, narrow, body=body, init=init, annotations=annotations)

@@ -1,0 +1,29 @@
+"""TVM's blocks with other contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from compiler.tir.structure import items
+
+FIELDS = (
+    "iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations",
+)  # fmt: skip
+
+
+def block_with(block: Any, **fields: Any) -> Any:
+    """The block with other fields where they are given."""
+    return s_tir.SBlock(**{**{name: getattr(block, name) for name in FIELDS}, **fields})
+
+
+def in_other_buffers(block: Any, buffers: Mapping[Any, Any], **fields: Any) -> Any:
+    """The block with other buffers in what it reads, writes and allocates, and other fields where they are given."""
+    reads, writes = (
+        [tirx.BufferRegion(buffers.get(region.source, region.source), region.region) for region in items(side)]
+        for side in (block.reads, block.writes)
+    )
+    allocated = [buffers.get(buffer, buffer) for buffer in items(block.alloc_buffers)]
+    return block_with(block, **{"reads": reads, "writes": writes, "alloc_buffers": allocated, **fields})
