@@ -28,7 +28,7 @@ from compiler.codegen.instruction_form import (
     refuse,
 )
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
-from compiler.isa.model import Args, Instr, View, bind
+from compiler.isa.model import Args, Instr, Tensor, View, bind
 from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
 from compiler.tir.structure import items, structural_walk
@@ -134,6 +134,26 @@ def _rows(view: View) -> tuple[int, int] | None:
         return None
     pitch = outer[-1][1]
     return (pitch, length) if length < pitch and not any(stride % pitch for _, stride in outer) else None
+
+
+class _Watched(Args):
+    """Operands that note which of them are looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            vars(self)["_seen"].add(name)
+        return super().__getattribute__(name)
+
+
+def _deciding_strides(tensor: Tensor, rank: int, args: Args, open_slots: set[str]) -> set[str]:
+    """The slots on which the strides of an operand depend, at least those that are open."""
+    if tensor.strides is None:
+        return {slot.name for slot in tensor.slots(rank)[1:]}
+    if not callable(tensor.strides):
+        return open_slots
+    seen: set[str] = set()
+    tensor.strides(_Watched(**vars(args), _seen=seen))
+    return open_slots if seen & {"shape", "views", "view"} else {s for s in open_slots if s.replace(".", "_") in seen}
 
 
 class _Room(NamedTuple):
@@ -289,8 +309,7 @@ class Reader:
             else:
                 view = args.views[at]
                 access = self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
-                own = {slot.name for slot in tensor.slots(rank)[1:]}
-                pitched = not open_slots & own if tensor.strides is None else not open_slots
+                pitched = not open_slots & _deciding_strides(tensor, rank, args, open_slots)
                 if pitched and access.extent_bytes == view.extent_bytes:
                     access = access.in_rows(_rows(view))
                 accesses.append(access)

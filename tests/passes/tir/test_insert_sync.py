@@ -157,6 +157,32 @@ def test_columns_beside_each_other_on_chip_need_order_where_they_share_blocks() 
     assert _synced(_columns_of_ub(16, first=8), tw2) == ["for", "pipe_barrier.fix", "fix"]
 
 
+def _columns_of_some_rows(more: int) -> Any:
+    """Columns of as many rows as a core has, their distance more by so many elements on each core."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func(o: T.Buffer((16, 64), "float16")) -> None:
+        core = T.launch_thread("blockIdx.x", 2)
+        x = T.alloc_buffer((16, 64), "float16", scope="local.ub")
+        c = T.alloc_buffer((2, 16, 16), scope="local.l0c")
+        for j in range(2):
+            T.evaluate(
+                T.call_extern(
+                    "void", "tw.fix.ub.nd.fp16.fp32.none", T.address_of(x[0, j * 16]), T.address_of(c[j, 0, 0]),
+                    16 - core * 8, 16, 16, 48 + core * more,
+                )
+            )  # fmt: skip
+
+    return func
+
+
+def test_how_many_rows_columns_have_need_not_be_known() -> None:
+    """How far apart rows are decides."""
+    tw2 = load_chip("tw2")
+    assert _synced(_columns_of_some_rows(0), tw2) == ["for", "fix"]
+    assert _synced(_columns_of_some_rows(16), tw2) == ["for", "pipe_barrier.fix", "fix"]
+
+
 def test_columns_that_overlap_do() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func(o: T.Buffer((8, 64), "float32")) -> None:
