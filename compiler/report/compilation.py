@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from compiler.driver import Compilation
     from compiler.kernels import Kernel
     from compiler.model_kernels import Step
+    from compiler.schedule.manual import Searched
 
 SCHEMA_VERSION = 1
 
@@ -102,6 +103,7 @@ class Report:
     memory: tuple[MemoryPeak, ...]
     clusters: int  # that divide the batch; one where all cores work together
     pieces: int  # in which the layer with most of them runs
+    search: Searched | None  # None where nothing was searched for: all fits on the chip, or the schedule was given
     far_results: tuple[FarResultReport, ...]
     notes: tuple[str, ...]
     roads: tuple[TriedRoad, ...]
@@ -135,6 +137,8 @@ class Report:
 
 
 def report_of(compilation: Compilation) -> Report:
+    from compiler.schedule.manual import searched_of
+
     model = compilation.model
     programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
     steps, clusters = compilation.steps, compilation.clusters
@@ -157,6 +161,7 @@ def report_of(compilation: Compilation) -> Report:
         memory=tuple(_peaks(model, steps)),
         clusters=clusters,
         pieces=max(Counter(step.name for step in steps).values(), default=1),
+        search=searched_of(compilation.module),
         far_results=_far_results(compilation),
         notes=tuple(compilation.imported.notes),
         roads=tuple(TriedRoad(road.what, road.why) for road in compilation.roads),

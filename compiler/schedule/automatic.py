@@ -19,7 +19,7 @@ PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many
 
 
 def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
-    """In how many pieces each call of main runs on a chip whose LLB keeps what lies between them."""
+    """How the calls of main run on a chip whose LLB keeps what lies between them."""
     body = graph.read(module["main"])
     storage = storage_of(module, body)
     candidates = [] if fits(storage, chip) else _candidates(module, body)

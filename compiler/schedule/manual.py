@@ -1,7 +1,7 @@
 """Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
 
 clusters = 4              # divide the batch; 1: all work together
-[pieces]                  # of each call, in order; depth first where each count divides the one before it
+[pieces]                  # of calls in their order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
 "Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the one call that reads it
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,11 @@ from compiler import graph
 from compiler.clusters import clusters_of
 from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
 from compiler.schedule.cuts import Cuts
+from compiler.schedule.storage import results_of
 
-PIECES = "tw.pieces"  # attribute of main: the schedule it was made by, as operators of calls and their pieces
+# Attributes of main: the schedule it was made by, as operators of calls and their pieces; and the cycles that the
+# search for it thought that to take, with the fewest that any could be thought to take.
+PIECES, SEARCH = "tw.pieces", "tw.search"
 IN_L1 = "tw.in_l1"  # attribute of main: the calls, by the names that schedules have for them, whose results stay in L1
 FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
 MAX_FILE_BYTES = 4 << 20
@@ -40,10 +43,36 @@ class Manual:
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
     in_l1: frozenset[str] = frozenset()  # calls that share a kernel with the one that reads their result
 
+    def ordered(self, module: Any, body: graph.Body) -> graph.Body:
+        """The calls of main in the order of the file. A view comes behind what it looks at."""
+        calls = {members_of(module, call)[-1]: call for call in body.calls if not is_view(module, call)}
+        self._check_names(list(calls))
+        if list(self.pieces) == list(calls):
+            return body
+        found, there, problems = list[graph.Call](), set(body.params), Diagnostics()
+        views = [call for call in body.calls if is_view(module, call)]
+
+        def follow(call: graph.Call) -> None:
+            found.append(call)
+            there.update(value for value, _ in results_of(body, call))
+            for view in views:
+                if view.var not in there and there.issuperset(view.arguments):
+                    follow(view)
+
+        for view in views:
+            if view.var not in there and there.issuperset(view.arguments):
+                follow(view)
+        for name in self.pieces:
+            if not there.issuperset(calls[name].arguments):
+                problems.add("TW2631", f"{name} comes before what it reads is made", self.place(name))
+                break
+            follow(calls[name])
+        problems.raise_if_any(InvalidError)
+        return replace(body, calls=tuple(found))
+
     def counts(self, module: Any, body: graph.Body, cuts: Cuts) -> list[int]:
         """In how many pieces each call of main runs. A view goes as what it looks at."""
         named = [(call, members_of(module, call)[-1]) for call in body.calls if not is_view(module, call)]
-        self._check_names([name for _, name in named])
         problems, counts, own = Diagnostics(), dict[Any, int](), frozenset(body.params)
         for call, name in named:
             able = cuts.counts(call, sorted({self.pieces[name]} - {1}), own)
@@ -68,7 +97,7 @@ class Manual:
         )
 
     def _check_names(self, names: Sequence[str]) -> None:
-        """All calls, each once, in their order."""
+        """All calls, each once."""
         problems = Diagnostics()
         for name in self.pieces:
             if name not in names:
@@ -77,12 +106,6 @@ class Manual:
         for name in names:
             if name not in self.pieces:
                 problems.add("TW2631", f"the schedule says nothing of {name}", Place(self.file))
-        problems.raise_if_any(InvalidError)
-        given = list(self.pieces)
-        for name, expected in zip(given, names, strict=True):
-            if name != expected:
-                problems.add("TW2631", f"{expected} comes before {name}", self.place(name), "calls keep their order")
-                break
         problems.raise_if_any(InvalidError)
 
     def place(self, name: str) -> Place:
@@ -97,6 +120,29 @@ def members_of(module: Any, call: graph.Call) -> list[str]:
 
 def is_view(module: Any, call: graph.Call) -> bool:
     return bool(graph.attribute(module[call.callee], "tw.schedule") == "view")
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What the search for a schedule thinks of it: its cycles, and the fewest that any could be thought to take."""
+
+    cycles: int
+    bound_cycles: int
+    gap: float  # how much the cycles could be above the fewest there are, as a share of these; 0 where they are those
+
+    @property
+    def said(self) -> str:
+        proven = f"within {self.gap:.1%} of the fewest" if self.gap else "exact: no other takes fewer"
+        return f"{self.cycles:,} cycles by the model of the search, {proven}"
+
+
+def searched_of(module: Any) -> Searched | None:
+    """None where nothing was searched for: all fits on the chip as it is, or the schedule was given."""
+    found = graph.attribute(module["main"], SEARCH)
+    if found is None:
+        return None
+    cycles, bound = (int(number) for number in found)
+    return Searched(cycles, bound, cycles / max(1, bound) - 1 if cycles > bound else 0.0)
 
 
 # ---- files -------------------------------------------------------------------------------------------------------
@@ -166,7 +212,9 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
         entries = [(members_of(module, call), 1, False) for call in calls]
     else:
         entries = [([str(name) for name in members], int(count), bool(breaks)) for members, count, breaks in made]
+    searched = searched_of(module)
     lines = [
+        *([f"# {searched.said}"] if searched is not None else []),
         f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
         "",
         "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",

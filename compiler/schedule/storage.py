@@ -22,7 +22,8 @@ class Operator:
     arguments: tuple[int, ...]
     makes: tuple[int, ...]
     is_view: bool = False  # which is no work
-    replaces: int | None = None  # the tensor in whose bytes it makes its result
+    needs: tuple[int, ...] = ()  # calls whose results it is given, views among them
+    replaceable: tuple[int, ...] = ()  # tensors in whose bytes it can make its result, once nobody else reads them
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -61,27 +62,17 @@ class Storage:
                 changes[tensor.made] += tensor.size_bytes
                 changes[tensor.last + 1] -= tensor.size_bytes
         live = list(accumulate(changes))[:-1]
-        return [size - less for size, less in zip(live, self.replaced_bytes, strict=True)]
+        return [size - self._replaced_bytes(at) for at, size in enumerate(live)]
 
-    @cached_property
-    def replaced_bytes(self) -> list[int]:
-        """By call: of a tensor in whose bytes it makes another."""
-        return [0 if each.replaces is None else self.tensors[each.replaces].size_bytes for each in self.operators]
-
-    @cached_property
-    def crossing_bytes(self) -> list[int]:
-        """By call: of what was made before it, and is read by it or later."""
-        changes = [0] * (len(self.operators) + 2)
-        for tensor in self.tensors:
-            if tensor.is_between and tensor.last > tensor.made:
-                changes[tensor.made + 1] += tensor.size_bytes
-                changes[tensor.last + 1] -= tensor.size_bytes
-        return list(accumulate(changes))[: len(self.operators)]
+    def _replaced_bytes(self, at: int) -> int:
+        """Of a tensor in whose bytes a call makes another."""
+        able = (self.tensors[number] for number in self.operators[at].replaceable)
+        return next((tensor.size_bytes for tensor in able if tensor.last == at), 0)
 
 
 def storage_of(module: Any, body: graph.Body) -> Storage:
     tensors, number = list[Tensor](), dict[Any, int]()
-    operators = list[Operator]()
+    operators, made = list[Operator](), dict[Any, int]()  # by what call a variable is made
 
     def add(value: Any, kind: Any, made: int) -> int:
         number[value] = len(tensors)
@@ -93,37 +84,37 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
         tensors[add(param, param.ty, -1)].is_input = index < inputs
     for at, call in enumerate(body.calls):
         arguments = tuple(number[argument] for argument in call.arguments)
+        needs = tuple(dict.fromkeys(made[argument] for argument in call.arguments if argument in made))
+        made.update((value, at) for value, _ in results_of(body, call))
         for read in arguments:
             tensors[read].last = at
         if graph.attribute(module[call.callee], "tw.schedule") == "view":
             number[call.var] = arguments[0]
-            operators.append(Operator(call.name, call.callee, arguments, (), is_view=True))
+            operators.append(Operator(call.name, call.callee, arguments, (), is_view=True, needs=needs))
             continue
         makes = tuple(add(value, kind, at) for value, kind in results_of(body, call))
-        operators.append(Operator(call.name, call.callee, arguments, makes))
+        operators.append(Operator(call.name, call.callee, arguments, makes, needs=needs))
     for result in body.results:
         tensors[number[result]].is_result = True
         tensors[number[result]].last = len(operators) - 1
-    found = zip(body.calls, operators, strict=True)
     placed = [
-        replace(each, replaces=_replaced(module, call, at, each, tensors, number))
-        for at, (call, each) in enumerate(found)
+        replace(each, replaceable=_replaceable(module, call, each, tensors, number))
+        for call, each in zip(body.calls, operators, strict=True)
     ]
     return Storage(tuple(placed), tuple(tensors), number)
 
 
-def _replaced(
-    module: Any, call: graph.Call, at: int, operator: Operator, tensors: Sequence[Tensor], number: Mapping[Any, int]
-) -> int | None:
-    """The tensor that a call is the last to read, and over which it may write its result."""
+def _replaceable(
+    module: Any, call: graph.Call, operator: Operator, tensors: Sequence[Tensor], number: Mapping[Any, int]
+) -> tuple[int, ...]:
+    """The tensors over which a call may write its result if nobody reads them after it: the first one that it is."""
     if operator.is_view or len(operator.makes) != 1 or not tensors[operator.makes[0]].is_between:
-        return None
+        return ()
     arguments = [number[argument] for argument in call.arguments]
     own = tensors[operator.makes[0]].size_bytes
-    able = [n for n in arguments if tensors[n].is_between and tensors[n].last == at and tensors[n].size_bytes == own]
-    able = [n for n in able if arguments.count(n) == 1]
+    able = [n for n in arguments if tensors[n].is_between and tensors[n].size_bytes == own and arguments.count(n) == 1]
     inputs = [source for _, source in replaced_by(module, call.callee)] if able else []
-    return next((arguments[source] for source in inputs if arguments[source] in able), None)
+    return tuple(arguments[source] for source in inputs if arguments[source] in able)
 
 
 def results_of(body: graph.Body, call: graph.Call) -> list[tuple[Any, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from compiler.codegen.residence import llb_pays
 from compiler.operators import TensorType, find
 from compiler.schedule.automatic import best, fits
 from compiler.schedule.cuts import Cuts
-from compiler.schedule.manual import PIECES, Manual, is_view, members_of
+from compiler.schedule.manual import PIECES, SEARCH, Manual, is_view, members_of
 from compiler.schedule.pieces import cut_axis, piece_type
 from compiler.schedule.plan import Cut, Join, Piece, Run, Step, steps_of
 from compiler.schedule.storage import storage_of
@@ -35,8 +35,9 @@ class ScheduleGraph(Pass):
         (:mod:`compiler.schedule.pieces`), and
     (2) what it needs as a whole the model is given, so that it is there before all pieces.
     Pieces are all alike, so that they share their kernels. No kernel cuts or joins: pieces lie where they belong
-    (:mod:`compiler.parts`). How many pieces there are is decided by predicted cycles (:mod:`compiler.schedule.choice`);
-    nothing is cut where all that lives at once fits on the chip, or a person says it (:mod:`compiler.schedule.manual`).
+    (:mod:`compiler.parts`). How many there are, and in which order calls run, is decided by predicted cycles
+    (:mod:`compiler.schedule.choice`); nothing is cut where all that lives at once fits on the chip, or a person says it
+    (:mod:`compiler.schedule.manual`).
     """
 
     name: ClassVar[str] = "schedule-graph"
@@ -46,19 +47,30 @@ class ScheduleGraph(Pass):
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None:
             cuts = Cuts(subject)
-            body = graph.read(subject["main"])
-            return scheduled(subject, cuts, self.manual.counts(subject, body, cuts), self.manual.breaks(subject, body))
+            body = self.manual.ordered(subject, graph.read(subject["main"]))
+            counts, breaks = self.manual.counts(subject, body, cuts), self.manual.breaks(subject, body)
+            return scheduled(subject, body, cuts, counts, breaks)
         chip = chip_of(subject, chip)
         if not llb_pays(chip) or fits(storage_of(subject, graph.read(subject["main"])), chip):
             return subject
         cuts = Cuts(subject)
         found = best(subject, cuts, chip)
-        return scheduled(subject, cuts, found.counts, found.breaks) if max(found.counts) > 1 else subject
+        body = graph.read(subject["main"])
+        body = replace(body, calls=tuple(body.calls[at] for at in found.order))
+        return scheduled(subject, body, cuts, found.counts, found.breaks, {SEARCH: [found.cycles, found.bound_cycles]})
 
 
-def scheduled(module: Any, cuts: Cuts, counts: Sequence[int], breaks: Collection[int] = ()) -> Any:
-    """The module with a main that runs each call in so many pieces, and those of ``breaks`` after all before."""
-    body = graph.read(module["main"])
+def scheduled(
+    module: Any,
+    body: graph.Body,
+    cuts: Cuts,
+    counts: Sequence[int],
+    breaks: Collection[int] = (),
+    attributes: Mapping[str, Any] | None = None,
+) -> Any:
+    """The module with a main that runs the calls of ``body``, each in so many pieces, and those of ``breaks`` after all
+    before.
+    """
     steps = steps_of(body, cuts, counts, breaks)
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
     functions = [_function(builder, cuts, step) for step in steps]
@@ -68,7 +80,8 @@ def scheduled(module: Any, cuts: Cuts, counts: Sequence[int], breaks: Collection
         for at, (call, count) in enumerate(zip(body.calls, counts, strict=True))
         if not is_view(module, call)
     ]
-    with builder.function("main", list(body.params), attrs={**dict(module["main"].attrs.items()), PIECES: pieces}):
+    attributes = {**dict(module["main"].attrs.items()), PIECES: pieces, **(attributes or {})}
+    with builder.function("main", list(body.params), attrs=attributes):
         with builder.dataflow():
             for step, function in zip(steps, functions, strict=True):
                 _emit(builder, body, step, function, made)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import compiler
 from compiler.driver import Options, compile_model
 from compiler.report.compilation import report_of
 from compiler.report.text import summary
+from compiler.schedule.manual import Searched
 from compiler.target import load_chip
 from models import zoo
+from tests.test_driver import model, node
 
 
 def lines(name: str, chip: str, times: int = 1) -> tuple[list[str], dict[str, object]]:
@@ -33,3 +38,18 @@ def test_a_batch_that_clusters_divide_is_said_to_be() -> None:
     text, tables = lines("digits-cnn", "tw1", 4)
     assert tables["clusters"] == 4
     assert any("each of 4 clusters has a part of the batch" in line for line in text)
+
+
+def test_how_good_a_schedule_is_known_to_be_is_said(tmp_path: Path) -> None:
+    nodes = [node("Softmax", "x", "a"), node("Softmax", "a", "b", axis=2), node("Softmax", "b", "y")]
+    source = model(nodes, {"x": (16, 4, 64, 16)}, ["y"])
+    artifact = compiler.compile(source, "tiny")
+    search = artifact.report.to_dict()["search"]
+    assert search["cycles"] == search["bound_cycles"] > 0 == search["gap"]
+    said = f"{search['cycles']:,} cycles by the model of the search, exact: no other takes fewer"
+    assert any(line.strip() == said for line in summary(artifact.report, 1.0))
+    assert artifact.schedule.startswith(f"# {said}\n")
+    assert Searched(110, 100, 0.1).said == "110 cycles by the model of the search, within 10.0% of the fewest"
+    given = tmp_path / "schedule.toml"
+    given.write_text(artifact.schedule)
+    assert compiler.compile(source, "tiny", schedule=given).report.search is None

@@ -64,6 +64,25 @@ def test_a_break_is_written_and_means_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_calls_run_in_the_order_of_the_file(tmp_path: Path) -> None:
+    nodes = [
+        node("Softmax", "x", "a"), node("Flatten", "a", "flat"), node("Softmax", "x", "b", axis=2),
+        node("Flatten", "b", "other"), node("Softmax", "other", "c"), node("Concat", "c flat", "y", axis=1),
+    ]  # fmt: skip
+    source = model(nodes, {"x": SHAPE}, ["y"])
+    first, changed = compiler.compile(source, "tiny"), tmp_path / "schedule.toml"
+    lines = {line.split('"')[1]: line for line in first.schedule.splitlines() if line.startswith('"')}
+    assert list(lines)[:3] == ["a", "b", "c"]
+    moved = [lines.pop(name) for name in ("b", "c", "a")]
+    changed.write_text("\n".join([*first.schedule.split("\n")[:3], *moved, *lines.values(), ""]))
+    again = compiler.compile(source, "tiny", schedule=changed)
+    assert again.schedule == changed.read_text() != first.schedule
+    assert [kernel.name for kernel in again.report.kernels][:3] == ["b", "c", "a"]
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("clusters", [1, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
@@ -76,7 +95,7 @@ def test_clusters_are_as_told(clusters: int) -> None:
     (('"b" = 1', '"b" = 3'), "TW2632", 4, "b cannot run in 3 pieces"),
     (('"c" = 1  # c\n', ""), "TW2631", 0, "says nothing of c"),
     (('"c" = 1', '"d" = 1'), "TW2631", 5, "has no call d"),
-    (('"b" = 1  # a b\n"c" = 1  # c\n', '"c" = 1\n"b" = 1\n'), "TW2631", 4, "b comes before c"),
+    (('"b" = 1  # a b\n"c" = 1  # c\n', '"c" = 1\n"b" = 1\n'), "TW2631", 4, "c comes before what it reads is made"),
     (("clusters = 1", "clusters = 3"), "TW2632", 1, "3 clusters cannot divide"),
 ])  # fmt: skip
 def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: str, line: int, said: str) -> None:

@@ -57,7 +57,7 @@ def test_calls_in_pieces() -> None:
     module = grouped(nodes, ["y"])
     before = graph.read(module["main"])
     assert len(before.calls) == 2
-    after = scheduled(module, Cuts(module), [2, 2])
+    after = scheduled(module, before, Cuts(module), [2, 2])
     body = graph.read(after["main"])
     kinds = [str(graph.attribute(after[call.callee], "tw.group")) for call in body.calls]
     assert kinds == ["movement", "softmax", "softmax", "movement", "softmax", "softmax", "movement"]
@@ -112,7 +112,7 @@ def _force(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
             is_view = graph.attribute(module[call.callee], "tw.schedule") == "view"
             found.append(found[-1] if is_view and found else next(given))
             assert found[-1] in cuts.counts(call, [2, 4], frozenset(body.params))
-        return Choice(tuple(found), 0.0)
+        return Choice(tuple(range(len(found))), tuple(found), 0)
 
     monkeypatch.setattr(schedule_graph, "fits", lambda storage, chip: False)
     monkeypatch.setattr(schedule_graph, "best", forced)
