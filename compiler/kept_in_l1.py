@@ -2,94 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from compiler.cost import Unpredictable, predict
 from compiler.errors import Diagnostics, InvalidError
 from compiler.kernels import Kernel, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import Link, apart_from_each_other, linked, links
+from compiler.schedule.chains import Chain, chains, linked, with_functions
 from compiler.schedule.manual import Manual, members_of
-from compiler.tiling import chain
+from compiler.tiling import chain as template
 from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
 
 SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
+LONGEST = 3  # calls of one kernel
+ROUNDS = 3  # of compiling what is thought best, as far as it is known
+# The analytical cost thinks kernels of several convolutions faster than they are: by about so much.
+SLOWER = 1.08
+PAYS = 0.85  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
 
 def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
-    """The kernels of the model, with one for two calls wherever the cycle model thinks it faster than theirs.
+    """The kernels of the model, with one for several calls wherever the cycle model thinks it faster than theirs.
 
-    With a ``manual`` schedule, wherever that says that what lies between the two stays in L1.
+    With a ``manual`` schedule, wherever that says that what lies between them stays in L1.
     """
     if manual is not None:
         return _as_said(kernels, manual)
     if SWITCH in kernels.observer.without or kernels.observer.stop_after is not None:
         return kernels
-    able = [link for link in links(kernels.module) if _is_possible(kernels, link)]
-    found = apart_from_each_other(able)
-    if not found:
-        return kernels
-    together = kernels.of(linked(kernels.module, found))
-    faster = _faster(_Pairs.of(kernels, together, found))
-    if len(faster) == len(found):
-        return together
-    return kernels.of(linked(kernels.module, faster)) if faster else kernels
+    found = chains(kernels.module)
+    chosen = _Choice(kernels).best(found) if found else []
+    return kernels.of(linked(kernels.module, chosen)) if chosen else kernels
 
 
-def _is_possible(kernels: ModelKernels, link: Link) -> bool:
-    """Whether the shapes of both calls are such that one kernel may do them."""
-    functions = [kernels.function(call) for call in (link.first, link.second)]
-    return chain.is_possible(functions[0], functions[1], kernels.chip)
+@dataclass
+class _Choice:
+    """How to cut long chains into kernels. Chains of the same functions are one to it."""
+
+    kernels: ModelKernels
+    cycles: dict[tuple[str, ...], float] = field(default_factory=dict)  # of kernels that were compiled, or cannot be
+    thought: dict[tuple[str, ...], float] = field(default_factory=dict)  # of others
+    jobs: dict[tuple[str, ...], Use] = field(default_factory=dict)
+
+    def best(self, found: list[Chain]) -> list[Chain]:
+        """The parts of long chains that are faster as one kernel than in parts."""
+        alone = {use.members: use for use in self.kernels.uses()}
+        parts = {part.callees: part for one in found for part in _parts(one.calls)}
+        able = {callees: part for callees, part in parts.items() if len(callees) > 1 and self._is_possible(part)}
+        calls = {call.callee for part in able.values() for call in part.calls}
+        if not able:
+            return []
+        for callees, part in parts.items():
+            if len(callees) == 1 and callees[0] in calls:
+                use = alone.get(tuple(members_of(self.kernels.module, part.calls[0])))
+                if use is not None:
+                    self.jobs[callees] = use
+        self._compile(key for key in parts if len(key) == 1)
+        self._think(list(able.values()))
+        for _ in range(ROUNDS):
+            chosen = [part for one in found for part in self._cut(one)]
+            unknown = {part.callees for part in chosen} - self.cycles.keys()
+            if not unknown:
+                break
+            self._compile(unknown)
+        return [part for one in found for part in self._cut(one, known=True) if len(part.calls) > 1]
+
+    def _is_possible(self, part: Chain) -> bool:
+        functions = [self.kernels.function(call) for call in part.calls]
+        return template.is_possible(functions, self.kernels.chip)
+
+    def _think(self, able: list[Chain]) -> None:
+        """Note the analytical cost of kernels of several calls."""
+        module, functions = with_functions(self.kernels.module, able)
+        for part, (callee, given) in zip(able, functions, strict=True):
+            use = self.kernels.use_of(module, callee, part.calls, given)
+            self.jobs[part.callees] = use
+            thought = SLOWER * _least_cycles(use, self.kernels)
+            apart = sum(self.cycles.get((callee,), 0.0) for callee in part.callees)
+            if thought < PAYS * apart:
+                self.thought[part.callees] = thought
+
+    def _compile(self, keys: Iterable[tuple[str, ...]]) -> None:
+        wanted = {key: self.jobs[key] for key in keys if key in self.jobs}
+        self.kernels.compile(list(wanted.values()))
+        for key, use in wanted.items():
+            cycles = _cycles(self.kernels, use)
+            self.cycles[key] = float("inf") if cycles is None else cycles
+
+    def _cut(self, chain: Chain, *, known: bool = False) -> list[Chain]:
+        """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
+        best: list[tuple[float, list[Chain]]] = [(0.0, [])]
+        for end in range(1, len(chain.calls) + 1):
+            options = []
+            for start in range(max(0, end - LONGEST), end):
+                part = Chain(chain.calls[start:end])
+                cycles = self.cycles.get(part.callees, float("inf") if known else self.thought.get(part.callees))
+                if len(part.calls) == 1:
+                    cycles = self.cycles.get(part.callees, 0.0)
+                if cycles is not None and cycles < float("inf"):
+                    options.append((best[start][0] + cycles, [*best[start][1], part]))
+            best.append(min(options, key=lambda option: option[0], default=(float("inf"), [])))
+        return best[-1][1]
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The kernels of some links: of both calls alone, and of both together."""
-
-    apart: ModelKernels
-    together: ModelKernels
-    found: Sequence[Link]
-    alone: list[list[Use]]
-    both: list[Use]
-
-    @staticmethod
-    def of(apart: ModelKernels, together: ModelKernels, found: Sequence[Link]) -> _Pairs:
-        uses = [{use.members: use for use in one.uses()} for one in (apart, together)]
-        members = [[tuple(members_of(apart.module, call)) for call in (link.first, link.second)] for link in found]
-        alone = [[uses[0][each] for each in pair if each in uses[0]] for pair in members]
-        return _Pairs(apart, together, found, alone, [uses[1][pair[0] + pair[1]] for pair in members])
-
-
-def _faster(pairs: _Pairs) -> list[Link]:
-    """Those of which both calls take fewer cycles in one kernel; it is compiled only where it may."""
-    kernels = pairs.apart
-    kernels.compile([use for alone in pairs.alone for use in alone])
-    cycles = [[_cycles(kernels, use) for use in alone] for alone in pairs.alone]
-    limits = [None if None in each or len(each) < 2 else sum(one or 0 for one in each) for each in cycles]
-    least = {pairs.together.key(use): use for use in pairs.both}
-    known = {key: _least_cycles(use, kernels) for key, use in least.items()}
-    hopeful = [
-        at
-        for at, (use, limit) in enumerate(zip(pairs.both, limits, strict=True))
-        if limit is not None and known[pairs.together.key(use)] < limit
-    ]
-    pairs.together.compile([pairs.both[at] for at in hopeful])
-    chosen = []
-    for at in hopeful:
-        one, limit = _cycles(pairs.together, pairs.both[at]), limits[at]
-        if one is not None and limit is not None and one < limit:
-            chosen.append(pairs.found[at])
-    return chosen
+def _parts(calls: tuple[Any, ...]) -> Iterable[Chain]:
+    for start in range(len(calls)):
+        for end in range(start + 1, min(start + LONGEST, len(calls)) + 1):
+            yield Chain(calls[start:end])
 
 
 def _least_cycles(use: Use, kernels: ModelKernels) -> float:
-    """By the analytical cost, which thinks kernels of two convolutions faster than they are rather than slower."""
     with suppress(NoFeasibleTile):
-        space = chain.space(use.job.func, kernels.chip)
+        space = template.space(use.job.func, kernels.chip)
         return min(analytical_cycles(space.work(tile), kernels.chip) for tile in space.tiles())
     return float("inf")
 
@@ -109,28 +138,34 @@ def _cycles(kernels: ModelKernels, use: Use) -> int | None:
 
 def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
     problems = Diagnostics()
-    by_name = dict[str, list[Link]]()
-    for link in links(kernels.module):
-        by_name.setdefault(members_of(kernels.module, link.first)[-1], []).append(link)
-    wanted = [link for name in sorted(manual.in_l1) for link in by_name.get(name, ())]
-    seconds = {members_of(kernels.module, link.second)[-1] for link in wanted}
-    for name in sorted(manual.in_l1):
-        if name not in by_name:
-            why = "it is no convolution whose result one other convolution reads, and nothing else"
-        elif name in seconds:
-            why = "it shares a kernel with what it reads, and no third call joins"
-        else:
-            continue
+    named = set[str]()
+    wanted = list[Chain]()
+    for one in chains(kernels.module):
+        run = [one.calls[0]]
+        for before, call in zip(one.calls, one.calls[1:], strict=False):
+            name = members_of(kernels.module, before)[-1]
+            named.add(name)
+            if name in manual.in_l1:
+                run.append(call)
+                continue
+            wanted.append(Chain(tuple(run)))
+            run = [call]
+        wanted.append(Chain(tuple(run)))
+    for name in sorted(manual.in_l1 - named):
+        why = "it is no convolution whose result one other convolution reads, and nothing else"
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
+    wanted = [run for run in wanted if len(run.calls) > 1]
     if not wanted:
         return kernels
     together = kernels.of(linked(kernels.module, wanted))
-    pairs = _Pairs.of(kernels, together, wanted)
-    together.compile(pairs.both)
-    for link, use in zip(wanted, pairs.both, strict=True):
-        result, name = together.result(use), members_of(kernels.module, link.first)[-1]
+    uses = {use.members: use for use in together.uses()}
+    members = [tuple(name for call in run.calls for name in members_of(kernels.module, call)) for run in wanted]
+    together.compile([uses[each] for each in members])
+    for chain, each in zip(wanted, members, strict=True):
+        result = together.result(uses[each])
         if isinstance(result, NoRoadLeft):
+            name = members_of(kernels.module, chain.calls[-2])[-1]
             why = "; ".join(dict.fromkeys(road.why for road in result.roads[-2:]))
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)

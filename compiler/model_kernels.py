@@ -198,11 +198,23 @@ class ModelKernels:
         """Of the same model, in other groups; kernels that both need are compiled once."""
         other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer)
         other._compiled, other._halves = self._compiled, self._halves
+        # Where a kernel knew of less room, it stays the same kernel.
+        other._rooms = {callee: min(room, self._rooms.get(callee, room)) for callee, room in other._rooms.items()}
         return other
 
     def function(self, call: graph.Call) -> Any:
         """The PrimFunc of a call of main."""
         return fuse(self.module, self.module[call.callee])
+
+    def use_of(self, module: Any, callee: str, calls: Sequence[graph.Call], given: Sequence[Any]) -> Use:
+        """What one function of ``module`` for several calls of main would need, with what it is given."""
+        arguments = tuple(self.buffers.names[value] for value in (*given, calls[-1].var))
+        function = module[callee]
+        members = tuple(str(name) for name in function.attrs["tw.calls"])
+        schedule = str(function.attrs["tw.group"])
+        self._rooms[callee] = min(self._rooms[call.callee] for call in calls)
+        job = self._job(fuse(module, function), schedule, arguments, members, self._rooms[callee])
+        return Use(job, arguments, members, function)
 
     def result(self, use: Use) -> Result:
         """The kernel of a use that was compiled, or why there is none."""

@@ -39,6 +39,7 @@ SOURCE = model(NODES, {"x": SHAPE}, ["y"], **WEIGHTS)
 LINES = ['"b" = 1  # a b', '"e" = 1  # c e', '"y" = 1  # f y']
 PLAIN = "clusters = 1\n[pieces]\n" + "\n".join(LINES) + "\n"
 KEPT = PLAIN.replace('"e" = 1', '"e" = { pieces = 1, in_l1 = true }')
+ALL_KEPT = KEPT.replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
 
 
 def expected(source: bytes, x: np.ndarray) -> np.ndarray:
@@ -47,8 +48,7 @@ def expected(source: bytes, x: np.ndarray) -> np.ndarray:
 
 def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path) -> None:
     artifact = compiler.compile(SOURCE, "tw1", precision="fp16")
-    assert '"e" = { pieces = 1, in_l1 = true }  # c e' in artifact.schedule
-    assert [kernel.name for kernel in artifact.report.kernels] == ["b", "y"]
+    assert artifact.schedule.count("in_l1 = true") == 3 - len(artifact.report.kernels) > 0
     x = RNG.standard_normal(SHAPE).astype(np.float32)
     result = artifact.run({"x": x}, hazards=True)["y"]
     np.testing.assert_allclose(result, expected(SOURCE, x), rtol=1e-2, atol=2e-2)
@@ -67,14 +67,15 @@ def test_ablations_leave_it_out() -> None:
 @pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
 def test_a_schedule_decides(chip: str) -> None:
     x = RNG.standard_normal(SHAPE).astype(np.float32)
-    for text, kernels in ((PLAIN, 3), (KEPT, 2)):
+    for text, kernels in ((PLAIN, 3), (KEPT, 2), (ALL_KEPT, 1)):
+        if (chip, text) == ("tiny", ALL_KEPT):  # three rows of 64 channels are more than its L1
+            continue
         artifact = compiler.compile(SOURCE, chip, schedule=parse_schedule(text))
         assert len(artifact.report.kernels) == kernels
         np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected(SOURCE, x), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("changed", "line", "said"), [
-    (('"b" = 1', '"b" = { pieces = 1, in_l1 = true }'), 3, "b cannot stay in L1"),
     (('"y" = 1', '"y" = { pieces = 1, in_l1 = true }'), 5, "y cannot stay in L1: it is no convolution whose result"),
     (('"e" = 1', '"e" = { pieces = 1, in_l1 = 1 }'), 4, "in_l1 of e must be true or false"),
 ])  # fmt: skip
@@ -92,4 +93,5 @@ def test_what_others_read_too_does_not_stay() -> None:
     nodes = [*NODES[:5], node("MaxPool", "e", "z", kernel_shape=[2, 2])]
     source = model(nodes, {"x": SHAPE}, ["f", "z"], **WEIGHTS)
     compilation = driver.compile_model(source, load_chip("tw1"), driver.Options("fp16"))
-    assert len(compilation.steps) == 4
+    kept = compilation.module["main"].attrs["tw.in_l1"]
+    assert [str(name) for name in kept] == ["b"]

@@ -21,7 +21,7 @@ SWITCHES: Mapping[str, str] = {
     "llb-placement": "what lives between kernels in LLB",
     "learned-ranking": "learned ranking",
     "split-k": "long sums in parts",
-    "keep-in-l1": "two convolutions in one kernel",
+    "keep-in-l1": "several convolutions in one kernel",
 }
 ALL = ""
 PASSES = {"shift-addresses": frozenset({"shift-addresses", "pad-rows"})}  # what a switch stands for, if for several

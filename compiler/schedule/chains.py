@@ -1,4 +1,4 @@
-"""Calls of main that may share a kernel since what the one makes only the other reads: it stays in the cores' L1."""
+"""Calls of main that may share a kernel, since what one makes only the next one reads: it stays in the cores' L1."""
 
 from __future__ import annotations
 
@@ -11,31 +11,38 @@ from tvm import ir, relax
 from compiler import graph
 from compiler.schedule.manual import IN_L1, PIECES, is_view, members_of
 
-CHAIN = "chain"  # the class of a kernel of two convolutions
+CHAIN = "chain"  # the class of a kernel of several convolutions
 
 
 @dataclass(frozen=True)
-class Link:
-    """Two calls, of which the second alone reads what the first makes."""
+class Chain:
+    """Calls of which each alone reads what the one before it makes."""
 
-    first: graph.Call
-    second: graph.Call
+    calls: tuple[graph.Call, ...]
 
     @property
-    def callees(self) -> tuple[str, str]:
-        return self.first.callee, self.second.callee
+    def callees(self) -> tuple[str, ...]:
+        return tuple(call.callee for call in self.calls)
 
 
-def links(module: Any) -> list[Link]:
-    """Convolutions whose results one other reads as its feature map, and nothing else does."""
+def chains(module: Any) -> list[Chain]:
+    """Convolutions one after another, as long as there are: one's result is the next one's feature map, no more."""
     body = graph.read(module["main"])
-    found = []
+    next_of = dict[Any, graph.Call]()
     for call in body.calls:
         users = body.consumers.get(call.var, [])
         if len(users) != 1 or users[0] is None or not all(_convolves(module, one) for one in (call, users[0])):
             continue
         if _map_of(module, users[0]).same_as(call.var) and sum(a.same_as(call.var) for a in users[0].arguments) == 1:
-            found.append(Link(call, users[0]))
+            next_of[call.var] = users[0]
+    inside = {call.var for call in next_of.values()}
+    found = []
+    for call in body.calls:
+        if call.var in next_of and call.var not in inside:
+            line = [call]
+            while line[-1].var in next_of:
+                line.append(next_of[line[-1].var])
+            found.append(Chain(tuple(line)))
     return found
 
 
@@ -49,45 +56,32 @@ def _map_of(module: Any, call: graph.Call) -> Any:
     return given.get(group.calls[0].arguments[0])
 
 
-def apart_from_each_other(found: Sequence[Link]) -> list[Link]:
-    """Of links that share a call, those with the most between them; calls that are alike are treated alike."""
-    most = sorted(found, key=lambda link: -_elements(link.first))
-    taken, chosen = dict[str, tuple[str, str]](), set[tuple[str, str]]()
-    for link in most:
-        if all(taken.get(callee, link.callees) == link.callees for callee in link.callees):
-            taken.update(dict.fromkeys(link.callees, link.callees))
-            chosen.add(link.callees)
-    return [link for link in found if link.callees in chosen]
+def with_functions(module: Any, wanted: Sequence[Chain]) -> tuple[Any, list[tuple[str, list[Any]]]]:
+    """The module with a function for each chain, beside a main that calls none; their names, and what each is given."""
+    builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
+    found = [_function(builder, module, chain) for chain in wanted]
+    return builder.get(), [(str(function.name_hint), given) for function, given in found]
 
 
-def _elements(call: graph.Call) -> int:
-    total = 1
-    for extent in graph.shape_of(call.var):
-        total *= extent
-    return total
-
-
-def linked(module: Any, chosen: Collection[Link]) -> Any:
-    """The module whose main calls one function for both calls of each link."""
+def linked(module: Any, chosen: Collection[Chain]) -> Any:
+    """The module whose main calls one function for all calls of each chain."""
     body = graph.read(module["main"])
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
-    first_of = {link.second.var: link.first for link in chosen}
-    left_out = {link.first.var for link in chosen}
-    functions = {
-        call.var: _function(builder, module, first_of[call.var], call) for call in body.calls if call.var in first_of
-    }
+    left_out = {call.var for chain in chosen for call in chain.calls[:-1]}
+    functions = {chain.calls[-1].var: _function(builder, module, chain) for chain in chosen}
     attributes = dict(module["main"].attrs.items())
     if PIECES not in attributes:
         calls = [call for call in body.calls if not is_view(module, call)]
         attributes[PIECES] = [(members_of(module, call), 1, False) for call in calls]
-    attributes[IN_L1] = list(dict.fromkeys(members_of(module, link.first)[-1] for link in chosen))
+    kept = [members_of(module, call)[-1] for chain in chosen for call in chain.calls[:-1]]
+    attributes[IN_L1] = list(dict.fromkeys(kept))
     made: dict[Any, Any] = {}
     with builder.function("main", list(body.params), attrs=attributes):
         with builder.dataflow():
             for call in body.calls:
                 if call.var in left_out:
                     continue
-                if call.var in first_of:
+                if call.var in functions:
                     function, arguments = functions[call.var]
                     value = ir.Call(function, [made.get(argument, argument) for argument in arguments])
                 else:
@@ -109,28 +103,32 @@ def _called(builder: Any, call: graph.Call, arguments: list[Any]) -> Any:
     return relax.call_tir(function, arguments, list(call.types))
 
 
-def _function(builder: Any, module: Any, first: graph.Call, second: graph.Call) -> tuple[Any, list[Any]]:
-    """The function of both calls, and what it is called with: each value once."""
-    given = list(dict.fromkeys([*first.arguments, *(one for one in second.arguments if not one.same_as(first.var))]))
-    where = [given.index(one) for one in (*first.arguments, *second.arguments) if not one.same_as(first.var)]
-    name = f"{first.callee}_{second.callee}_" + "_".join(map(str, where))
+def _function(builder: Any, module: Any, chain: Chain) -> tuple[Any, list[Any]]:
+    """The function of all calls, and what it is called with: once for each call that reads it, which need not be tiled
+    alike.
+    """
+    inner = {call.var for call in chain.calls[:-1]}
+    given = [argument for call in chain.calls for argument in call.arguments if argument not in inner]
+    name = "_".join(chain.callees)
     known = {gv.name_hint: gv for gv in builder.get().functions}
     if name in known:
         return known[name], given
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(given)]
-    values = dict(zip(given, params, strict=True))
-    members = [*members_of(module, first), *members_of(module, second)]
-    attributes = {"tw.group": CHAIN, "tw.calls": members}
+    values, left = dict[Any, Any](), iter(params)
+    attributes = {"tw.group": CHAIN, "tw.calls": [name for call in chain.calls for name in members_of(module, call)]}
     with builder.function(name, params, attrs=attributes, private=True):
         with builder.dataflow():
-            for call in (first, second):
+            for call in chain.calls:
                 group = graph.read(module[call.callee])
-                made = {param: values[one] for param, one in zip(group.params, call.arguments, strict=True)}
-                for inner in group.calls:
-                    callee = builder.get().get_global_var(inner.callee)
-                    inputs = [made[argument] for argument in inner.arguments]
-                    made[inner.var] = builder.emit(relax.call_tir(callee, inputs, list(inner.types)), inner.name)
+                made = {
+                    param: values[one] if one in inner else next(left)
+                    for param, one in zip(group.params, call.arguments, strict=True)
+                }
+                for each in group.calls:
+                    callee = builder.get().get_global_var(each.callee)
+                    inputs = [made[argument] for argument in each.arguments]
+                    made[each.var] = builder.emit(relax.call_tir(callee, inputs, list(each.types)), each.name)
                 values[call.var] = made[group.results[0]]
-            output = builder.emit_output(values[second.var])
+            output = builder.emit_output(values[chain.calls[-1].var])
         builder.emit_func_output(output)
     return builder.get().get_global_var(name), given

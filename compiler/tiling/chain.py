@@ -1,37 +1,53 @@
-"""The schedule template of two convolutions of which the second needs, of the first, the same positions only.
+"""The schedule template of convolutions of which each reads only what the one before it makes.
 
-What the first makes never leaves the core: all channels of a tile's positions go from UB to L1, in the layout of a
-feature map, and the second multiplies them from there.
+What lies between them never leaves the core: all channels of the rows that a tile needs go from UB to L1, in the layout
+of a feature map, and the next one's windows are taken from there. Rows that two tiles need are made twice.
 
-    for core: for trip: { for piece of the first one's channels: { sums = windows of map * weights
-                                                                  ub = stages(sums)
-                                                                  l1[piece] = ub }
-                          for output channels: { c = l1 * weights; slaves } }
+    for core: for trip: { for rows, channels of a piece: { sums = windows of map * weights
+                                                          ub = stages(sums)
+                                                          l1[piece] = ub }               # again for each but the last
+                          for output channels: { c = windows of l1 * weights; slaves } }
 
-1. The second has windows of one element, side by side, of one group; it reads what the first makes, nobody else does.
-2. A tile has whole rows, or parts of one, of one image, and all channels of both.
+1. Each reads what the one before it makes, as its feature map; nobody else does.
+2. A tile has whole rows of one image, and all channels; where windows are single elements, it may be parts of a row.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 from tvm import s_tir, tirx
 
 from compiler.emission.cube.weights import WEIGHTS
-from compiler.emission.cube.windows import made_mark, map_mark
+from compiler.emission.cube.windows import Axes, made_mark, map_mark
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import ceil_to
+from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
 from compiler.tiling.convolution import problem_of
 from compiler.tiling.convolution_stages import CHANNELS, bring_bias, channels_last, merged, started_with_bias
-from compiler.tiling.convolution_tiles import C1, DO, GROUP, HO, KD, OUT, WO, N, Problem, Tile, tiles_of
-from compiler.tiling.convolution_work import Columns, map_load, work_of, works_of
+from compiler.tiling.convolution_tiles import (
+    BLOCK_BYTES,
+    C1,
+    DO,
+    GROUP,
+    HO,
+    KD,
+    OUT,
+    PLACES,
+    WO,
+    N,
+    Problem,
+    Tile,
+    tiles_of,
+)
+from compiler.tiling.convolution_work import Columns, map_load, works_of
 from compiler.tiling.cube import Master, Placed
 from compiler.tiling.fusion import renamed
 from compiler.tiling.search import Work, analytical_cycles, works_in
@@ -39,60 +55,70 @@ from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import near_parameters, placed_near, room_bytes
 from compiler.tir.structure import structural_map, structural_walk
 
-HANDOVER_CYCLES = 300  # of a trip, from the first product's last results to the second one's first
+HANDOVER_CYCLES = 300  # of a trip, from a product's last results to the next one's first
 SUMS = ("cube_cycles", "vector_cycles", "mte1_cycles", "fix_cycles", "trips", "turns", "steps", "instructions")
 NAME = "chain"
-PLACES = (N, DO, HO, WO)
-BEST = 6  # tiles of each of both, for the same positions, of which all pairs are ranked
+ORDER = (N, DO, HO, WO, GROUP, OUT)  # of the last one's trips
+LAST, EARLIER = 24, 2  # tiles of the last one, and for each of these of every other one, of which all sets are ranked
 
-
-class Pair(NamedTuple):
-    """Tiles of both for the same positions."""
-
-    first: Tile
-    second: Tile
+Tiles = tuple[Tile, ...]  # of each, all for the same places of the last one
 
 
 @dataclass(frozen=True)
-class Halves:
-    """Both convolutions as kernels of their own; the first writes last what the second reads first."""
+class Parts:
+    """The convolutions as kernels of their own; each but the last writes last what the next one reads first."""
 
-    first: Any
-    second: Any
+    functions: tuple[Any, ...]
 
     @staticmethod
-    def of(func: Any, chip: Chip) -> Halves:
-        """Those of which a kernel is made: the stages in front of the second one's windows, and the rest."""
+    def of(func: Any, chip: Chip) -> Parts:
+        """Those of which a kernel is made: the stages from one's windows to those of the next."""
         sch = cube.new_schedule(func)
         products = cube.masters(sch)
-        if len(products) != 2:
-            raise NoFeasibleTile(NAME, "anything but two convolutions")
+        if len(products) < 2:
+            raise NoFeasibleTile(NAME, "anything but several convolutions")
         func = sch.mod["main"]
-        windows = sch.get(sch.get_producers(products[1].block)[0])
         root = func.body.block
-        at = next(i for i, nest in enumerate(root.body.seq) if _writes(nest, windows.writes[0].source))
-        between = windows.reads[0].source if windows.reads else None
-        if between is None or not any(between.same_as(buffer) for buffer in root.alloc_buffers):  # (1)
-            raise NoFeasibleTile(NAME, "a second convolution of something else than the first makes")
-        first, second = root.body.seq[:at], root.body.seq[at:]
-        room = room_bytes(func, chip)
-        return Halves(_part(func, first, between, room, writes=True), _part(func, second, between, room, writes=False))
+        windows = [sch.get(sch.get_producers(each.block)[0]) for each in products[1:]]
+        between = [block.reads[0].source if block.reads else None for block in windows]
+        if not all(any(one.same_as(buffer) for buffer in root.alloc_buffers) for one in between if one is not None):
+            raise NoFeasibleTile(NAME, "a convolution of something else than the one before it makes")  # (1)
+        nests, places = list(root.body.seq), []
+        for block in windows:
+            places.append(next(i for i, nest in enumerate(nests) if _writes(nest, block.writes[0].source)))
+        if None in between or places != sorted(places):
+            raise NoFeasibleTile(NAME, "convolutions that are not one after another")
+        room, found = room_bytes(func, chip), []
+        for at, (start, end) in enumerate(pairwise([0, *places, len(nests)])):
+            ends = between[at - 1] if at else None, between[at] if at < len(between) else None
+            found.append(_part(func, nests[start:end], ends, room))
+        return Parts(tuple(found))
 
     def joined(self, like: Any) -> Any:
-        """One kernel of both, with the parameters of ``like``."""
-        names = dict[str, int]()
-        first, second = self.first.body.block, self.second.body.block
-        between = self.first.params[-1]
-        (read,) = (param for param in self.second.params[:1])
-        in_first = (tirx.Var, lambda var: between if var.same_as(read) else var)
-        nests = [*_nests(first.body), *(structural_map(nest, in_first) for nest in _nests(second.body))]
-        inner = [*first.alloc_buffers, between, *second.alloc_buffers]
-        root = s_tir.SBlock(
-            [], [], [], "root", tirx.SeqStmt([renamed(nest, names) for nest in nests]), alloc_buffers=inner
-        )
-        own = {param.name: param for param in (*self.first.params[:-1], *self.second.params[1:])}
+        """One kernel of all, with the parameters of ``like``."""
+        names, nests, inner = dict[str, int](), list[Any](), list[Any]()
+        own, before = dict[str, Any](), None
+        for at, part in enumerate(self.functions):
+            block, params = part.body.block, list(part.params)
+            parts = _nests(block.body)
+            if before is not None:
+                read = params.pop(0)
+                parts = [_with(one, read, before) for one in parts]
+            if at < len(self.functions) - 1:
+                before = params.pop()
+                inner.append(before)
+            nests += parts
+            inner += list(block.alloc_buffers)
+            own |= {param.name: param for param in params}
+        body = tirx.SeqStmt([renamed(nest, names) for nest in nests])
+        root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=inner)
         params = [own[param.name] for param in like.params]
         return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(like.attrs.items()))
+
+
+def _with(nest: Any, buffer: Any, other: Any) -> Any:
+    """A nest with another buffer in the place of one."""
+    return structural_map(nest, (tirx.Var, lambda var: other if var.same_as(buffer) else var))
 
 
 def _writes(nest: Any, buffer: Any) -> bool:
@@ -105,13 +131,15 @@ def _nests(body: Any) -> list[Any]:
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def _part(func: Any, nests: Any, between: Any, room: int, *, writes: bool) -> Any:
+def _part(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int) -> Any:
+    """The function of some stages; it reads the one of ``ends`` first, and writes the other last."""
     used = set[Any]()
     for nest in nests:
         structural_walk(nest, (tirx.Var, used.add))
+    between = [one for one in ends if one is not None]
     own = [param for param in func.params if param in used]
-    params = [*own, between] if writes else [between, *own]
-    inner = [b for b in func.body.block.alloc_buffers if b in used and not b.same_as(between)]
+    params = [*(one for one in ends[:1] if one is not None), *own, *(one for one in ends[1:] if one is not None)]
+    inner = [b for b in func.body.block.alloc_buffers if b in used and not any(b.same_as(one) for one in between)]
     body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=inner)
     part = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(func.attrs.items()))
@@ -121,44 +149,33 @@ def _part(func: Any, nests: Any, between: Any, room: int, *, writes: bool) -> An
 
 @dataclass(frozen=True)
 class ChainSpace:
-    """All tiles of two convolutions in one kernel."""
+    """All tiles of several convolutions in one kernel."""
 
     func: Any
-    problems: tuple[Problem, Problem]
+    problems: tuple[Problem, ...]
     chip: Chip
 
-    def tiles(self) -> list[Pair]:
-        return self._pairs
+    def tiles(self) -> list[Tiles]:
+        return self._all
 
     @cached_property
-    def _pairs(self) -> list[Pair]:
+    def _all(self) -> list[Tiles]:
         for times in (2, 1):
-            firsts, seconds = (
-                _by_places(problem, self.chip, times, first=at == 0) for at, problem in enumerate(self.problems)
-            )
-            pairs = [
-                Pair(first, second)
-                for places, of_first in firsts.items()
-                for first in of_first
-                for second in seconds.get(places, ())
-            ]
-            pairs = [pair for pair in pairs if self._fits(pair, times)]
-            if pairs:
-                return pairs
+            if found := [tiles for tiles in _together(self.problems, self.chip, times) if self._fits(tiles, times)]:
+                return found
         return []
 
-    def _fits(self, pair: Pair, times: int) -> bool:
-        taken = self.taken(pair)
+    def _fits(self, tiles: Tiles, times: int) -> bool:
         rooms = 1 if times == 2 else 2
-        return all(size <= self.chip.memory_bytes(name) * rooms for name, size in taken.items())
+        return all(size <= self.chip.memory_bytes(name) * rooms for name, size in self.taken(tiles).items())
 
-    def work(self, tile: Pair) -> Work:
-        return work_of_pair(tile, self.problems, self.chip)
+    def work(self, tile: Tiles) -> Work:
+        return work_together(tile, self.problems, self.chip)
 
-    def taken(self, tile: Pair) -> dict[str, int]:
+    def taken(self, tile: Tiles) -> dict[str, int]:
         return bytes_of(tile, self.problems)
 
-    def apply(self, tile: Pair) -> Tiled:
+    def apply(self, tile: Tiles) -> Tiled:
         sch = cube.new_schedule(self.func)
         with cube.schedulable(NAME):
             apply(sch, cube.masters(sch), self.problems, tile, self.chip)
@@ -168,72 +185,106 @@ class ChainSpace:
 def space(func: Any, chip: Chip) -> ChainSpace:
     if not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(NAME, "a path from UB to L1, which the chip has not")
-    halves = Halves.of(func, chip)
-    prepared = [started_with_bias(merged(half), chip) for half in (halves.first, halves.second)]
-    problems = []
-    for half in prepared:
-        sch = cube.new_schedule(half)
-        (master,) = cube.masters(sch)
-        problems.append(problem_of(sch, master, sch.get_producers(master.block)[0], chip))
-    first, second = problems
-    if not follows(first, second):
-        raise NoFeasibleTile(NAME, "windows of more than one element")
-    joined = Halves(*prepared).joined(func)
-    # The first one's results go to L1.
-    first = replace(first, near=first.near - {"result"}, result_bytes=0)
-    found = ChainSpace(joined, (first, second), chip)
+    prepared = [started_with_bias(merged(part), chip) for part in Parts.of(func, chip).functions]
+    problems = [_problem(part, chip) for part in prepared]
+    if not all(follows(*pair) for pair in pairwise(problems)):
+        raise NoFeasibleTile(NAME, "a feature map that is not all of what the one before makes")
+    # What they make goes to L1.
+    inner = [replace(one, near=one.near - {"result"}, result_bytes=0) for one in problems[:-1]]
+    found = ChainSpace(Parts(tuple(prepared)).joined(func), (*inner, problems[-1]), chip)
     if not found.tiles():
         raise NoFeasibleTile(NAME, "tiles of all channels")
     return found
 
 
+def _problem(func: Any, chip: Chip) -> Problem:
+    sch = cube.new_schedule(func)
+    (master,) = cube.masters(sch)
+    return problem_of(sch, master, sch.get_producers(master.block)[0], chip)
+
+
 def follows(first: Problem, second: Problem) -> bool:
-    """Whether the second needs, of what the first makes, the same places only (1)."""
-    places = [first.extents[axis] == second.extents[axis] for axis in PLACES]
-    windows, whole = second.windows, first.extents[OUT] * first.extents[GROUP] == second.channels
-    alone = second.kernel == (1, 1) and windows.strides == (1, 1) and windows.pad_left == 0
-    shape = second.map_shape == (second.extents[HO], second.extents[WO])
-    return all(places) and alone and shape and whole and second.extents[GROUP] == 1 and not first.side_bytes
+    """Whether the feature map of the second is what the first makes, all of it, and the second has whole rows of it."""
+    made = first.extents[OUT] * first.extents[GROUP]
+    channels = made == second.channels * second.extents[GROUP] and first.extents[N] == second.extents[N]
+    shape = second.map_shape == (first.extents[HO], first.extents[WO]) and first.extents[DO] == second.extents[DO]
+    flat = second.extents[KD] == 1 and (single(second) or (second.extents[DO] == 1 and second.windows.axes.width > 0))
+    return channels and shape and flat and not first.side_bytes
 
 
-def is_possible(first: Any, second: Any, chip: Chip) -> bool:
-    """Whether one kernel may do what two convolutions do, as far as their shapes tell."""
+def single(problem: Problem) -> bool:
+    """Whether windows are single elements, side by side."""
+    windows = problem.windows
+    alone = problem.kernel == (1, 1) and windows.strides == (1, 1) and windows.pad_left == 0
+    return alone and problem.map_shape == (problem.extents[HO], problem.extents[WO])
+
+
+def is_possible(functions: Sequence[Any], chip: Chip) -> bool:
+    """Whether one kernel may do what several convolutions do, as far as their shapes tell."""
     if not cube.path(chip, "ub", "l1"):
         return False
-    problems = []
-    for func in (first, second):
-        sch = cube.new_schedule(func)
-        products = cube.masters(sch)
-        if len(products) != 1:
-            return False
-        problems.append(problem_of(sch, products[0], sch.get_producers(products[0].block)[0], chip))
-    return follows(*problems)
+    if any(len(cube.masters(cube.new_schedule(func))) != 1 for func in functions):
+        return False
+    return all(follows(*pair) for pair in pairwise([_problem(func, chip) for func in functions]))
 
 
-def _by_places(problem: Problem, chip: Chip, times: int, *, first: bool) -> dict[Any, list[Tile]]:
-    """The best tiles of all channels (2), by which places they are of."""
-    found = defaultdict[Any, set[Tile]](set)
+# ---- tiles -------------------------------------------------------------------------------------------------------
+
+
+def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[Tiles]:
+    """The best tiles of the last one, each with the best ones of those before it for the same places."""
+    of_each = [_tiles(problem, chip, times, last=problem is problems[-1]) for problem in problems]
+    plain = all(single(problem) for problem in problems[1:])
+    of_last = [tile for tile in of_each[-1] if plain or tile.columns == problems[-1].extents[WO]]
+    for tile in _cheapest(of_last, problems[-1], chip, LAST):
+        rows, found, able = tile.rows, list[list[Tile]](), True
+        for at in range(len(problems) - 2, -1, -1):
+            rows = problems[at + 1].box(rows, tile.columns, problems[at + 1].kernel[0])[0]
+            columns = tile.columns if plain else problems[at].extents[WO]
+            whole = plain or rows == problems[at].extents[HO]
+            # A piece of several rows, some of which are padding, begins at none that is known.
+            fitting = [
+                _for(one, tile, rows)
+                for one in of_each[at]
+                if one.columns == columns and (one.rows <= rows if whole else one.rows == 1)
+            ]
+            found.insert(0, _cheapest(fitting, problems[at], chip, EARLIER))
+            able = able and bool(fitting)
+        if able:
+            yield from ((*earlier, tile) for earlier in product(*found))
+
+
+def _cheapest(tiles: Sequence[Tile], problem: Problem, chip: Chip, count: int) -> list[Tile]:
+    if not tiles:
+        return []
+    cycles = [analytical_cycles(work, chip) for work in works_in(works_of(tiles, problem, chip))]
+    return [tiles[at] for at in np.argsort(cycles, kind="stable")[:count]]
+
+
+def _for(tile: Tile, last: Tile, rows: int) -> Tile:
+    """A tile of so many rows as a part of what a tile of the last one needs."""
+    trips, cores = list(tile.trips), list(tile.cores)
+    for axis in PLACES:
+        trips[axis], cores[axis] = last.trips[axis], last.cores[axis]
+    trips[HO] *= ceil_div(rows, tile.rows)
+    return tile._replace(trips=tuple(trips), cores=tuple(cores))
+
+
+def _tiles(problem: Problem, chip: Chip, times: int, *, last: bool) -> list[Tile]:
+    """Tiles of all channels; those of others than the last one stand for all that differ in their places only."""
+    found = dict[Any, Tile]()
     for tile in tiles_of(problem, chip, times, all_channels=True):
-        kept = _kept(tile, problem, chip, first=first)
+        kept = _kept(tile, problem, chip, last=last)
         if kept is not None:
-            places = kept.rows, kept.columns, *((kept.trips[axis], kept.cores[axis]) for axis in PLACES)
-            found[places].add(kept)
-    best = {}
-    for places, tiles in found.items():
-        listed = sorted(tiles, key=tuple_of)
-        cycles = [analytical_cycles(work, chip) for work in works_in(works_of(listed, problem, chip))]
-        best[places] = [listed[at] for at in np.argsort(cycles, kind="stable")[:BEST]]
-    return best
+            places = (kept.trips, kept.cores) if last else ()
+            found.setdefault((kept.rows, kept.columns, kept.outputs, kept.step, kept.chunk, kept.held, places), kept)
+    return list(found.values())
 
 
-def tuple_of(tile: Tile) -> Any:
-    return (*tile[:-2], sorted(tile.held), tile.images)
-
-
-def _kept(tile: Tile, problem: Problem, chip: Chip, *, first: bool) -> Tile | None:
+def _kept(tile: Tile, problem: Problem, chip: Chip, *, last: bool) -> Tile | None:
     """The tile as it is in a chain, if it can be (2): trips are along places, and inside these along channels.
 
-    The second one's map is kept; weights that stay do so for all trips.
+    The last one's map is kept; weights that stay do so for all trips.
     """
     if tile.products > 1 or "rows" in tile.held:
         return None
@@ -241,113 +292,142 @@ def _kept(tile: Tile, problem: Problem, chip: Chip, *, first: bool) -> Tile | No
     if problem.extents[OUT] % tile.outputs or (problem.extents[GROUP] > 1 and pieces > 1):
         return None
     blocks = tile.outputs % DTYPES[problem.dtype].fractal_k == 0
-    if first and pieces * tile.trips[GROUP] > 1 and not blocks:  # a piece is whole blocks of L1
+    if not last and pieces * tile.trips[GROUP] > 1 and not blocks:  # a piece is whole blocks of L1
         return None
-    if not first and pieces > 1 and "map" not in tile.held:
+    if last and pieces > 1 and "map" not in tile.held:
         return None
-    held = tile.held if first and "weights" not in tile.held else tile.held | {"map"}
+    held = tile.held if not last and "weights" not in tile.held else tile.held | {"map"}
     if "weights" in held:
         whole = ceil_to(problem.extents[C1], tile.step[0]), problem.kernel[0]
         tile = tile._replace(chunk=whole)
-    leaving = tile.outputs if first else tile.leaving
+    leaving = tile.leaving if last else tile.outputs
     tile = tile._replace(held=frozenset(held), leaving=leaving, places_last=False)
     fits = tile.bytes_of(problem)["l1"] <= chip.memory.l1_bytes
     return tile if fits else None
 
 
-def bytes_of(tile: Pair, problems: tuple[Problem, Problem]) -> dict[str, int]:
-    """Of each memory; those around the cube are taken by both in turn, where they have no room for both."""
-    taken = [one.bytes_of(problem) for one, problem in zip(tile, problems, strict=True)]
-    first, second = taken
-    return {name: first[name] + second[name] if name == "l1" else max(first[name], second[name]) for name in first}
+def bytes_of(tiles: Tiles, problems: Sequence[Problem]) -> dict[str, int]:
+    """Of each memory; those around the cube are taken by all in turn, where they have no room for all at once."""
+    taken = [tile.bytes_of(problem) for tile, problem in zip(tiles, problems, strict=True)]
+    found = {name: max(each[name] for each in taken) for name in taken[0]}
+    found["l1"], rows = taken[0]["l1"], tiles[-1].rows
+    for tile, problem in reversed(list(zip(tiles[1:], problems[1:], strict=True))):
+        rows, columns = problem.box(rows, tile.columns, problem.kernel[0])
+        kept = problem.extents[C1] * problem.extents[GROUP] * (rows * columns + 2 * DTYPES[problem.dtype].fractal_k)
+        again = 2 if tile.weight_loads() > 1 or ("weights" not in tile.held and tile.chunks(problem) > 1) else 1
+        found["l1"] += kept * BLOCK_BYTES + again * tile.weight_bytes(problem, tile.chunk)
+    return found
 
 
-def work_of_pair(tile: Pair, problems: tuple[Problem, Problem], chip: Chip) -> Work:
-    """What both do, but for the loads of what lies in L1."""
-    first, second = (work_of(one, problem, chip) for one, problem in zip(tile, problems, strict=True))
-    of = Columns([tile.second], problems[1])
-    load = map_load(of, problems[1], chip)
-    cycles, llb, ddr = (float(each[0]) for each in (load.cycles(chip, of.used_cores), load.llb, load.ddr))
-    elements = tile.first.rounds * tile.first.positions * tile.first.outputs
-    stored = elements * DTYPES[problems[0].dtype].itemsize / chip.path["ub_l1"].bytes_per_cycle
-    trips = tile.second.rounds // tile.second.trips[OUT]
-    return first._replace(
-        **{name: getattr(first, name) + getattr(second, name) for name in SUMS},
-        mte2_cycles=first.mte2_cycles + max(0.0, second.mte2_cycles - cycles),
-        mte3_cycles=first.mte3_cycles + stored + second.mte3_cycles,
-        ddr_bytes=first.ddr_bytes + max(0.0, second.ddr_bytes - ddr),
-        llb_bytes=first.llb_bytes + max(0.0, second.llb_bytes - llb),
-        last_cycles=second.last_cycles,
-        serial_cycles=first.serial_cycles + second.serial_cycles + trips * HANDOVER_CYCLES,
-    )
+def work_together(tiles: Tiles, problems: Sequence[Problem], chip: Chip) -> Work:
+    """What all do, but for the loads of what lies in L1."""
+    works = [works_in(works_of([one], problem, chip))[0] for one, problem in zip(tiles, problems, strict=True)]
+    total = works[0]
+    for before, tile, problem, work in zip(tiles[:-1], tiles[1:], problems[1:], works[1:], strict=True):
+        of = Columns([tile], problem)
+        load = map_load(of, problem, chip)
+        cycles, llb, ddr = (float(each[0]) for each in (load.cycles(chip, of.used_cores), load.llb, load.ddr))
+        elements = before.rounds * before.positions * before.outputs
+        stored = elements * DTYPES[problem.dtype].itemsize / chip.path["ub_l1"].bytes_per_cycle
+        places = tiles[-1].rounds // (tiles[-1].trips[OUT] * tiles[-1].trips[GROUP])
+        total = total._replace(
+            **{name: getattr(total, name) + getattr(work, name) for name in SUMS},
+            mte2_cycles=total.mte2_cycles + max(0.0, work.mte2_cycles - cycles),
+            mte3_cycles=total.mte3_cycles + stored + work.mte3_cycles,
+            ddr_bytes=total.ddr_bytes + max(0.0, work.ddr_bytes - ddr),
+            llb_bytes=total.llb_bytes + max(0.0, work.llb_bytes - llb),
+            last_cycles=work.last_cycles,
+            serial_cycles=total.serial_cycles + work.serial_cycles + places * HANDOVER_CYCLES,
+        )
+    return total
 
 
-def describe(problems: tuple[Problem, Problem], tile: Pair) -> str:
-    first, second = (convolution.describe(problem, one) for problem, one in zip(problems, tile, strict=True))
-    return f"{first}; in L1 for {second}"
+def describe(problems: Sequence[Problem], tiles: Tiles) -> str:
+    each = [convolution.describe(problem, tile) for problem, tile in zip(problems, tiles, strict=True)]
+    return "; in L1 for ".join(each)
 
 
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
 
-def apply(sch: Any, masters: Any, problems: tuple[Problem, Problem], tile: Pair, chip: Chip) -> None:
-    first, second = masters
-    matrix = sch.get_producers(second.block)[0]
-    (last,) = sch.get_producers(matrix)  # of the first one's stages
-    result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
-    between = sch.get(last).writes[0].source
-    channels = [problem.extents[OUT] * problem.extents[GROUP] for problem in problems]
-    taken, _ = cube.keep_result(sch, first.block, chip)
-    placed, kept, trip, axes = convolution.place(sch, second, matrix, problems[1], tile.second, chip)
-    piece = _place_stages(sch, taken, last, (kept, trip, axes), tile.first.outputs)
-    _place_first(sch, first, problems[0], tile.first, (placed.core, trip, piece), chip)
-    channels_last(sch, between if channels[0] < channels[1] else result)
-    cube.start_sum(sch, second.block, placed)
+def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tiles: Tiles, chip: Chip) -> None:
+    matrices = [sch.get_producers(master.block)[0] for master in masters]
+    ends = [sch.get_producers(matrix)[0] for matrix in matrices[1:]]  # the last stage of each but the last one
+    results = [sch.get(end).writes[0].source for end in (*ends, sch.get_output_blocks("root")[0])]
+    taken = [cube.keep_result(sch, master.block, chip)[0] for master in masters[:-1]]
+    last = (masters[-1], matrices[-1], problems[-1], tiles[-1])
+    placed, kept, trip, axes = convolution.place(sch, *last, chip, ORDER)
+    trip = placed.trips[ORDER.index(WO)]
+    for at in range(len(masters) - 2, -1, -1):
+        pieces = _place_stages(sch, (taken[at], ends[at]), (kept, trip, axes), tiles[at])
+        loops = (placed.core, trip, *pieces)
+        kept, axes = _place_product(sch, masters[at], problems[at], tiles[at], loops, chip, first=at == 0)
+    narrowest = dict[Any, Any]()
+    for result in sorted(results, key=lambda one: -int(one.shape[CHANNELS])):
+        narrowest[(int(result.shape[0]), *(int(n) for n in result.shape[CHANNELS + 1 :]))] = result
+    for result in narrowest.values():
+        channels_last(sch, result)
+    cube.start_sum(sch, masters[-1].block, placed)
 
 
-def _place_stages(sch: Any, taken: Any, last: Any, kept: tuple[Any, Any, Any], channels: int) -> Any:
-    """Fill what is kept in L1 by so many channels at a time, by way of the stages behind the first product."""
-    block, trip, axes = kept
+def _place_stages(sch: Any, stages: tuple[Any, Any], kept: tuple[Any, Any, Axes], tile: Tile) -> tuple[Any, Any]:
+    """Fill what is kept in L1 by some rows and channels at a time, by way of the stages behind a product; the loops
+    over pieces of rows and, in it, of channels.
+    """
+    (taken, last), (block, trip, axes) = stages, kept
     loops = cube.loops_below(sch, block, trip)
-    piece, inside = sch.split(loops[CHANNELS], [None, channels])
-    sch.reorder(piece, *loops[:CHANNELS], inside, *loops[CHANNELS + 1 :])
-    cube.mark(sch, block, piece, made_mark(axes))
+    channels, inside = sch.split(loops[CHANNELS], [None, tile.outputs])
+    inner = [*loops[:CHANNELS], inside, *loops[CHANNELS + 1 :]]
+    if axes.row is None:
+        sch.reorder(channels, *inner)
+        rows = sch.add_unit_loop(channels)
+    else:
+        rows, inner[axes.row] = sch.split(loops[axes.row], [None, tile.rows])
+        sch.reorder(rows, channels, *inner)
+    cube.mark(sch, block, channels, made_mark(axes))
     parameters = list(sch.mod["main"].params)
-    stages = [taken, *(one for one in cube.followers(sch, taken) if not _is_behind(sch, one, last))]
-    for stage in reversed(stages):
-        sch.compute_at(stage, piece, preserve_unit_loops=True)
+    behind = [sch.get(one) for one in cube.followers(sch, last)]
+    own = [taken, *(one for one in cube.followers(sch, taken) if not any(sch.get(one).same_as(b) for b in behind))]
+    for stage in reversed(own):
+        sch.compute_at(stage, channels, preserve_unit_loops=True)
         sch.set_scope(stage, 0, cube.UB)
-    for stage in stages[1:]:
-        cube.stage_inputs(sch, stage, piece, parameters)
-    cube.mark(sch, taken, piece, "result")
-    return piece
+    for stage in own[1:]:
+        cube.stage_inputs(sch, stage, channels, parameters)
+    cube.mark(sch, taken, channels, "result")
+    return rows, channels
 
 
-def _is_behind(sch: Any, block: Any, last: Any) -> bool:
-    return any(sch.get(block).same_as(sch.get(one)) for one in cube.followers(sch, last))
-
-
-def _place_first(
-    sch: Any, master: Master, problem: Problem, tile: Tile, loops: tuple[Any, Any, Any], chip: Chip
-) -> None:
-    """Put the first product into the loop over pieces of its channels, and its operands where they come."""
-    core, trip, piece = loops
+def _place_product(
+    sch: Any,
+    master: Master,
+    problem: Problem,
+    tile: Tile,
+    loops: tuple[Any, Any, Any, Any],
+    chip: Chip,
+    *,
+    first: bool,
+) -> tuple[Any, Axes]:
+    """Put a product into the loop over pieces of its channels, and its operands where they come: the block that brings
+    its feature map, which the one before makes if this is not the ``first``, and the map's axes.
+    """
+    core, trip, rows, channels = loops
     matrix = sch.get_producers(master.block)[0]
-    sch.compute_at(master.block, piece, preserve_unit_loops=True)
-    own = cube.loops_below(sch, master.block, piece)
+    sch.compute_at(master.block, channels, preserve_unit_loops=True)
+    own = cube.loops_below(sch, master.block, channels)
     parts = convolution.cut_k(sch, own[KD:], problem, tile)
     inner = [*own[:KD], *(part[2] for part in parts)]
     sch.reorder(*(part[0] for part in parts), *(part[1] for part in parts), *inner)
-    placed = Placed(piece, [piece], parts[0][0], parts[-1][0], parts[-1][1], inner)
-    of_all = problem.extents[GROUP] == 1
-    at_map = (trip if of_all else piece) if "map" in tile.held else placed.chunk
+    placed = Placed(channels, [channels], parts[0][0], parts[-1][0], parts[-1][1], inner)
+    of_all, held = problem.extents[GROUP] == 1, "map" in tile.held or not first
+    at_map = trip if not first else (rows if of_all else channels) if held else placed.chunk
     windows = convolution.windows_of(problem, tile)
-    once = tile.steps(problem) == 1 and "map" in tile.held and of_all
-    feature_map = convolution.bring_windows(sch, matrix, windows, trip if once else placed.step, at_map)
-    if feature_map is not None:
+    once = tile.steps(problem) == 1 and held and of_all
+    feature_map = convolution.bring_windows(sch, matrix, windows, rows if once else placed.step, at_map)
+    if first and feature_map is not None:
         cube.mark(sch, feature_map, at_map, map_mark(windows.axes))
     at_weights = core if "weights" in tile.held else placed.chunk
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, placed.step, WEIGHTS)
     if problem.bias_bytes:
-        bring_bias(sch, master.block, core, piece)
+        bring_bias(sch, master.block, core, channels)
     cube.start_sum(sch, master.block, placed)
+    return feature_map, windows.axes

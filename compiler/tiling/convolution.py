@@ -193,7 +193,8 @@ def describe(problem: Problem, tile: Tile) -> str:
 
 def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
     result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
-    placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip)
+    order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
+    placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip, order)
     if feature_map is not None:
         of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
         cube.mark(sch, feature_map, of_image, map_mark(axes))
@@ -202,18 +203,17 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
 
 
 def place(
-    sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip
+    sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip, order: Sequence[int]
 ) -> tuple[Placed, Any | None, Any, Axes]:
     """Cut the product and put its operands and stages at their loops; the loops, the feature map's block in L1, if
     there is one, the loop in which that comes, and its axes.
     """
     taken, slaves = cube.keep_result(sch, master.block, chip)
-    order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
     placed, stack = _cut(sch, master, problem, tile, order)
     windows = windows_of(problem, tile)
     once = tile.steps(problem) == 1
     at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
-    near_map = placed.trips[order.index(WO)] if once and "map" in tile.held and tile.products == 1 else stack
+    near_map = placed.trips[order.index(OUT) - 1] if once and "map" in tile.held and tile.products == 1 else stack
     feature_map = bring_windows(sch, matrix, windows, near_map, at_map)
     at_weights, near_weights = placed.chunk, placed.step
     if "weights" in tile.held:

@@ -224,8 +224,8 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if stride is None or not side_by_side or (len(places) > 1 and places[1].bound != pitch):
         yield Rejection("stnz", "positions do not lie one after another")
         return
-    if not all(index is None or is_zero(index.base) for index in (row, column)):
-        yield Rejection("stnz", "the first position is not that of the map")
+    if column is None or not is_zero(column.base):
+        yield Rejection("stnz", "rows do not begin with the map's first column")
         return
     k0 = DTYPES[target.dtype].fractal_k
     if not target.surroundings.analyzer.can_prove(tirx.floormod(channel.base, k0) == 0):
@@ -239,7 +239,8 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
 
     def build() -> Any:
-        offset = _simple(nest, _block_offset(target, axes, channel.base) + which)
+        first_row = 0 if row is None else row.base * (axes.pitch(target.shape) * FRACTAL_ROW_BYTES)
+        offset = _simple(nest, _block_offset(target, axes, channel.base) + which + first_row)
         slots = [address_at(target.buffer, offset), address(source.buffer, start_of(source))]
         slots += [product_of([extent(loop) for loop in places]), extent(channels), stride, blocks]
         return guarded(nest.loops, instruction("stnz", mods, slots))
