@@ -33,6 +33,7 @@ _LEAST_ALIGNMENT = 64
 RESTS = (3, 1, 0)  # kernels for which a place is left alone: after three, mostly, all cores have waited for each other
 ROOM_SHARE = 3 / 4  # of what is left of LLB at a step, that its kernel may take
 KEPT_SHARE = 3 / 4  # of LLB, what lives between kernels may take at most, so that they have room of their own
+TIGHT_SHARE = 0.95  # the same where otherwise not all of it would stay
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,10 @@ def foresee(
     lives = _lifetimes(steps, parts)
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     runs = _runs(steps, in_place or [()] * len(steps), between, lives, parts)
-    room = SharedRoom(int(chip.memory_bytes("llb") * KEPT_SHARE), _alignment(chip))
-    kept = _with_runs(room, between, lives, runs)
+    rooms = (SharedRoom(int(chip.memory_bytes("llb") * share), _alignment(chip)) for share in (KEPT_SHARE, TIGHT_SHARE))
+    usual, tight = (_with_runs(room, between, lives, runs) for room in rooms)
+    names = [buffer.name for buffer in between]
+    kept = tight if usual.missing(names) and not tight.missing(names) else usual
     near = kept.offsets.keys() | {part.name for part in parts.values() if part.whole in kept.offsets}
     beside = chip.memory_bytes("llb") - kept.capacity
     # Alone a kernel takes all; else something is left for those beside it.

@@ -22,6 +22,7 @@ from compiler.tir.evaluate import Values
 
 LONGEST = 65535  # the greatest extent of an instruction
 DEEPEST = 3  # the most axes of one
+LEAST_SLOTS = 4  # where they are reused: one is loaded, one has arrived, others are on their way
 LEAST_ROUNDS = 2  # pieces that each core brings, at least, for cores to take turns in it
 
 
@@ -114,8 +115,7 @@ class Sharing:
             return self
         load = self.load.in_all_turns()
         slots = min(most_slots, room_bytes // self.slot_bytes // self.period) * self.period
-        # One is loaded, one has arrived, others are on their way.
-        if slots < 4 * self.period or not load.grid.runs.all():
+        if slots < LEAST_SLOTS * self.period or not load.grid.runs.all():
             return None
         return replace(self, load=load, slots=slots)
 

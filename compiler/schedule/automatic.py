@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from compiler import graph
-from compiler.codegen.residence import KEPT_SHARE
+from compiler.codegen.residence import KEPT_SHARE, TIGHT_SHARE
 from compiler.schedule.choice import Choice, Problem
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.pieces import cut_axis
@@ -16,6 +17,9 @@ from compiler.target import Chip
 
 MOST_PIECES = 64
 PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many sizes leave gaps between them
+# Of the cycles of a schedule that leaves kernels their share of LLB, what one may take that does not: kernels may then
+# read again what they could share, and what is thought to fit may leave gaps.
+TIGHT_PAYS = 0.9
 
 
 def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
@@ -24,14 +28,18 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
     storage = storage_of(module, body)
     candidates = [] if fits(storage, chip) else _candidates(module, body)
     own = frozenset(body.params)
-    allowed = [cuts.counts(call, candidates, own) for call in body.calls]
-    return Problem(
+    problem = Problem(
         storage,
-        allowed,
+        [cuts.counts(call, candidates, own) for call in body.calls],
         _Cost(module, storage, chip).cycles,
         1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
         int(room_bytes(chip) * PACKED_SHARE),
-    ).best()
+    )
+    found = problem.best()
+    if not candidates:
+        return found
+    tight = replace(problem, room_bytes=int(chip.memory_bytes("llb") * TIGHT_SHARE)).best()
+    return tight if tight.cycles < found.cycles * TIGHT_PAYS else found
 
 
 def undivided_cycles(module: Any, chip: Chip) -> float:

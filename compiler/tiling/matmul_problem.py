@@ -13,7 +13,9 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Master
 from compiler.tiling.grids import Grid
-from compiler.tir.near import memory_of_parameter
+from compiler.tir.near import memory_of_parameter, room_bytes
+
+NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Problem:
     result_bytes: int = 4
     has_columns: bool = True  # of the result
     near: frozenset[str] = frozenset()  # of "a", "b" and "c", what lies in LLB
+    room_bytes: int = NO_LIMIT  # of LLB, for what cores share
 
     @property
     def itemsize(self) -> int:
@@ -70,6 +73,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         result_bytes=DTYPES[cube.isa_dtype(result)].itemsize,
         has_columns=bool(along["n"]),
         near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),
+        room_bytes=room_bytes(func, chip),
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 
-from compiler.codegen.sharing import LEAST_ROUNDS
+from compiler.codegen.sharing import LEAST_ROUNDS, LEAST_SLOTS
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
-from compiler.tiling.grids import readers
+from compiler.tiling.grids import Readers, readers
 from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.pieces import rows_may_be_cut
 from compiler.tiling.search import Work
@@ -85,8 +85,9 @@ class _Loads:
 
 
 def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float], product: float) -> _Loads:
-    """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits LLB
-    stays there. What is held comes in piece by piece beside the first round of the other operand.
+    """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits the
+    kernel's room in LLB stays there; else slots are used in turn, and without room for these each core loads alone.
+    What is held comes in piece by piece beside the first round of the other operand.
     """
     chunks, rounds = ceil_div(problem.k, tile.chunk), tile.rounds
     passing = 1 - tile.pieces / chunks if tile.is_held_in_part else 0.0  # the share of what is held that comes from LLB
@@ -96,6 +97,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
     again = {"a": only["b"] * tile.n_trips, "b": only["a"] * tile.m_trips}
     elements = {"a": tile.m * problem.k, "b": tile.n * problem.k}
     of_both = dict(zip("ab", readers(tile.grid, problem.batch_of, chip.cores_per_cluster), strict=True))
+    room = min(problem.room_bytes, chip.memory.llb_bytes)
     cluster = min(tile.grid.count, chip.cores_per_cluster)
     clusters = ceil_div(tile.grid.count, chip.cores_per_cluster)
     ddr_rate = ddr_bytes_per_cycle(chip)
@@ -107,6 +109,16 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
     )
     if tile.held:
         resident += cluster * passing * elements[tile.held] * problem.itemsize
+    slots = LEAST_SLOTS * 2
+    if resident > room:
+        piece = sum(
+            readers_of.blocks / clusters * elements[name] / chunks * problem.itemsize
+            for name, readers_of in of_both.items()
+            if readers_of.shared and name not in problem.near
+        )
+        slots = int(room // piece) if piece else slots
+    if slots < LEAST_SLOTS:
+        of_both = {name: Readers(tile.grid.count, shared=False) for name in of_both}
     slowness = _slowness(tile, problem, chip)
     cycles, once_cycles = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
     ddr = llb = fill = relay = 0.0
@@ -135,7 +147,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
                 told = chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles
                 cycles[name] += rounds * passing * slow / llb_rate + once * passing * chunks * told
             continue
-        brought = once if resident <= chip.memory.llb_bytes else loads
+        brought = once if resident <= room else loads
         ddr += readers_of.blocks * brought * each
         llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
         relay = relay_cycles(chip)
@@ -143,7 +155,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
         far = readers_of.blocks * each / ddr_rate
         load = max(chunks * chip.path["llb_l1"].issue_cycles, slow / llb_rate)
-        if _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
+        if slots >= LEAST_SLOTS * 2 and _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
             bring = max(part, HELD_UP * far) + chunks * told
             cycles[name] = max(brought * bring + loads * load, brought * far)
         else:

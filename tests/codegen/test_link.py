@@ -95,6 +95,18 @@ def test_it_is_foreseen_what_will_lie_in_llb() -> None:
     assert foresee([("t0",)], [huge], TINY) == Foreseen(frozenset(), (TINY.memory_bytes("llb"),))
 
 
+def test_kernels_have_less_room_where_all_else_then_stays_in_llb() -> None:
+    llb = TINY.memory_bytes("llb")
+    chain, room = [("t0", "t1"), ("t1", "t2")], []
+    for share in (0.7, 0.9, 1.0):
+        size = int(llb * share / 2)
+        buffers = [GraphBuffer(f"t{n}", "uint8", (size,), size, "intermediate") for n in range(3)]
+        found = foresee(chain, buffers, TINY)
+        assert (found.near == {"t0", "t1", "t2"}) is (share < 1.0)
+        room.append(min(found.room_bytes))
+    assert 0 < room[1] < room[0] < room[2]
+
+
 def test_what_lives_between_kernels_lies_in_llb() -> None:
     placed, buffers = place(CHAIN, TINY, ROLES)
     places = plan(placed, buffers, TINY)

@@ -188,6 +188,20 @@ def test_a_product_bound_by_ddr_keeps_to_few_clusters() -> None:
     assert best.grid.count <= load_chip("tw1").cores_per_cluster
 
 
+def test_tiles_share_what_they_read_in_the_room_that_a_kernel_has() -> None:
+    """Eight cores read the same columns: through slots that fit, or each all of them."""
+    chip = TW1.one_cluster()
+    problem = Problem((8,), ("a",), 128, 3072, 768, "fp16", 2, result_bytes=2, near=frozenset("ac"))
+    whole = 3072 * 768 * 2
+    for room, most in ((chip.memory.llb_bytes, 1.1), (256 << 10, 1.1), (1 << 10, 9)):
+        best = candidates(replace(problem, room_bytes=room), chip)[0]
+        assert whole <= work_of(best, replace(problem, room_bytes=room), chip).ddr_bytes < most * whole
+    large = candidates(replace(problem, room_bytes=chip.memory.llb_bytes), chip)[0]
+    large = replace(large, steps=24)
+    alone = work_of(large, replace(problem, room_bytes=256 << 10), chip)
+    assert alone.ddr_bytes > 7 * whole
+
+
 def test_ragged_rows_are_kept_out_of_most_loads() -> None:
     """777 columns of a would be loaded at half the rate as a whole: chunks leave the odd ones to the last."""
     problem = Problem((), (), 1000, 1024, 777, "fp16", 0, result_bytes=2)
