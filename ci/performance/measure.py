@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from compiler.pipeline import Observer
 from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.model import CompiledModel, ProgramSegment
 from compiler.sim.pipeline import REASONS
-from compiler.sim.simulator import Run, prepare, simulate
+from compiler.sim.simulator import Run
 
 USES_DDR = 1
 
@@ -60,28 +60,22 @@ def measure(
 
 def measured_run(model: CompiledModel, inputs: Mapping[str, np.ndarray], *, hazards: bool = False) -> Measured:
     """What a compiled model does on its chip."""
-    programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
-    if len(programs) != len(model.segments):
+    from compiler.runtime.random_inputs import random_array
+
+    if not all(isinstance(segment, ProgramSegment) for segment in model.segments):
         raise ValueError("a part of the model runs on the host")
-    runs = []
-    for program in programs:
-        if all(instr.row.kind != "sld" for instr in program.instrs):
-            runs.append(prepare(program, model.chip, hazards=hazards))
-        else:
-            runs.append(simulate(program, model.chip, _arrays(model, inputs), hazards=hazards))
+    loaded = LoadedModel(model)
+    runs = loaded.timed(hazards=hazards)
+    if runs is None:
+        drawn = {port.name: random_array(port, seed=0) for port in loaded.inputs if port.name not in inputs}
+        runs = loaded.timed({**inputs, **drawn}, hazards=hazards)
+        if runs is None:
+            loaded.run({**inputs, **drawn}, hazards=hazards)
+            runs = loaded.runs
     return _measured(runs)
 
 
-def _arrays(model: CompiledModel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    from compiler.runtime import ports
-    from compiler.runtime.random_inputs import random_array
-
-    loaded = LoadedModel(model)
-    drawn = {port.name: random_array(port, seed=0) for port in loaded.inputs if port.name not in inputs}
-    return {**model.constants, **ports.to_buffers(loaded.inputs, {**inputs, **drawn})}
-
-
-def _measured(runs: list[Run]) -> Measured:
+def _measured(runs: Sequence[Run]) -> Measured:
     busy: Any = sum(run.schedule.busy for run in runs)
     stalled: Any = sum(run.schedule.stalled for run in runs)
     cycles = sum(run.cycles for run in runs)

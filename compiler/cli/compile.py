@@ -75,9 +75,9 @@ def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, A
     from compiler.api import load
     from compiler.frontend import load_model
     from compiler.report.model_bounds import ModelWork
-    from compiler.report.profile import depends_on_data, profile
+    from compiler.report.profile import profile
 
-    if depends_on_data(artifact.model) or not artifact.report.kernels:
+    if not artifact.report.kernels:
         return None
     announce_simulator()
     try:
@@ -86,7 +86,9 @@ def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, A
     except UnsupportedError:  # of operators of one's own nobody knows what they need at least
         work = None
     try:
-        return profile(load(artifact), work=work, report=artifact.report)
+        loaded = load(artifact)
+        runs = loaded.timed()
+        return profile(loaded, runs, work, artifact.report) if runs is not None else None
     except LimitError as error:
         print(f"note: the run was not timed: {error.problems[0].message}", file=sys.stderr)
         return None

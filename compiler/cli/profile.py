@@ -82,16 +82,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _profiled(args: argparse.Namespace) -> Profile:
-    from compiler.report.profile import depends_on_data, profile
+    from compiler.report.profile import profile
 
     loaded, work, report = _loaded(args)
     files, seed = assignments(args.inputs, "--input"), args.random_inputs
-    if not files and seed is None and depends_on_data(loaded.model):
-        print("note: what the program does depends on its data; it runs on --random-inputs 0", file=sys.stderr)
-        seed = 0
-    if files or seed is not None:
-        loaded.run(array_inputs(loaded, files, seed))
-    return profile(loaded, work=work, report=report)
+    runs = None if files or seed is not None else loaded.timed()
+    if runs is None:
+        if not files and seed is None:
+            print("note: what the program does depends on its data: --random-inputs 0", file=sys.stderr)
+            seed = 0
+        inputs = array_inputs(loaded, files, seed)
+        runs = loaded.timed(inputs)
+        if runs is None:
+            loaded.run(inputs)
+    return profile(loaded, runs, work, report)
 
 
 def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, Report | None]:

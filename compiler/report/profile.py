@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.errors import InvalidError, Problem
 from compiler.isa.dtypes import DTYPES, Queue
 from compiler.report.advice import Advice, advise
 from compiler.report.attribution import Attribution, Path, attribute
@@ -23,9 +24,9 @@ from compiler.report.model_bounds import ModelWork
 from compiler.report.stages import RoundTrip, Stage, round_trips, stages
 from compiler.report.traffic import Moved, added, ddr_traffic
 from compiler.runtime.loaded import LoadedModel
-from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment
+from compiler.runtime.model import CompiledModel, HostSegment
 from compiler.sim.pipeline import REASONS
-from compiler.sim.simulator import Run, prepare
+from compiler.sim.simulator import Run
 from compiler.target import Chip
 
 if TYPE_CHECKING:
@@ -214,32 +215,21 @@ def _layer_dict(layer: Layer) -> dict[str, Any]:
 # ---- how it is made -------------------------------------------------------------------------------------------------
 
 
-def timed(model: CompiledModel) -> tuple[Run, ...]:
-    """Every program's times, without computing anything: for programs that do not depend on data."""
-    return tuple(
-        prepare(segment.program, model.chip) for segment in model.segments if isinstance(segment, ProgramSegment)
-    )
-
-
-def depends_on_data(model: CompiledModel) -> bool:
-    """Whether what its programs do depends on what they read: such a model is timed by running it."""
-    programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
-    return any(instr.row.kind == "sld" for program in programs for instr in program.instrs)
-
-
 def profile(
     loaded: LoadedModel,
     runs: tuple[Run, ...] | None = None,
     work: ModelWork | None = None,
     report: Report | None = None,
 ) -> Profile:
-    """Of a model that has run, of these ``runs``, or of one that is timed now.
+    """Of a model that has run, of these ``runs``, or of one that is timed now since that needs no inputs.
 
     ``work`` is what its ONNX model says there is to do: without it there are no bounds. ``report`` is that of its
     compilation, which knows tiles and reasons.
     """
     model = loaded.model
-    runs = runs or loaded.runs or timed(model)
+    runs = runs or loaded.runs or loaded.timed()
+    if runs is None:
+        raise InvalidError(Problem("TW1303", "the model's times depend on its inputs", hint="run it before"))
     total = sum(run.cycles for run in runs)
     layers: list[Layer] = []
     order: list[tuple[int, int]] = []
@@ -362,4 +352,4 @@ def _titles(model: CompiledModel) -> dict[str, str]:
     return titles
 
 
-__all__ = ["Layer", "Path", "Profile", "depends_on_data", "profile", "timed"]
+__all__ = ["Layer", "Path", "Profile", "profile"]

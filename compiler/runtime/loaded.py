@@ -12,13 +12,15 @@ import numpy as np
 from compiler.artifact import read_artifact
 from compiler.errors import CorruptError, HazardError, InputError, Problem
 from compiler.isa.dtypes import DTYPES
+from compiler.isa.program import Program
 from compiler.runtime import ports
 from compiler.runtime.host import HostFunction
 from compiler.runtime.kernel_cycles import KernelCycles, kernel_cycles
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment
 from compiler.runtime.program import ReadyProgram
 from compiler.runtime.sources import traced
-from compiler.sim.simulator import Run
+from compiler.sim.expand import UnknownLoad
+from compiler.sim.simulator import GIVEN, Run, prepare
 from compiler.sim.statistics import Statistics, statistics
 
 
@@ -80,12 +82,28 @@ class LoadedModel:
             if isinstance(segment, HostFunction):
                 there |= segment.run(there)
             else:
-                there |= self._run_program(index, segment, _wanted(segment, there), hazards, workers)
+                there |= self._run_program(index, segment, _wanted(segment.program, there), hazards, workers)
             for name in [name for name in there if name not in self._needed_after[index]]:
                 del there[name]
         if profile:
             self.kernel_cycles = kernel_cycles(self.model, self.runs)
         return {port.name: self._output(port, there) for port in self.outputs}
+
+    def timed(self, inputs: Mapping[str, Any] | None = None, *, hazards: bool = False) -> tuple[Run, ...] | None:
+        """Runs of all programs that compute nothing; None where only data tell times, and these are not given, or are
+        made on the way.
+        """
+        programs, there = self._programs, dict[str, np.ndarray]()
+        given = inputs is not None and len(self.model.segments) == 1
+        if inputs is not None and given:
+            there = dict(self.model.constants) | ports.to_buffers(self.inputs, inputs)
+        try:
+            return tuple(
+                prepare(program, self.model.chip, _wanted(program, there) if given else None, hazards=hazards)
+                for program in programs
+            )
+        except UnknownLoad:
+            return None
 
     def _run_program(
         self, index: int, ready: ReadyProgram, inputs: Mapping[str, np.ndarray], hazards: bool, workers: int | None
@@ -146,10 +164,10 @@ def _signature(model: CompiledModel) -> tuple[Sequence[Port], Sequence[Port]]:
     return tuple(map(ports.port_of, given)), tuple(map(ports.port_of, made))
 
 
-def _wanted(program: ReadyProgram, there: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _wanted(program: Program, there: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What a program reads of what is there, in the shape in which it reads it."""
     found = {}
-    for buffer in program.inputs:
+    for buffer in (b for b in program.buffers if b.role in GIVEN):
         array, kind = there[buffer.name], DTYPES[buffer.dtype].numpy
         if array.size != prod(buffer.shape) or array.dtype.itemsize != kind.itemsize:
             text = f"a host kernel wrote {array.dtype} {list(array.shape)} to {buffer.name}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
 from compiler.errors import HazardError, Problem, TilewrightError
 from compiler.isa.program import Program
+from compiler.sim.expand import UnknownLoad
 from compiler.sim.hazards import HazardReport
 from compiler.sim.simulator import Run, prepare, simulate
 from compiler.target import Chip
@@ -18,16 +20,23 @@ MAX_GUESSES = 4
 class ReadyProgram:
     """Timed before it is run first, recorded when it is, checked for hazards when somebody asks for that.
 
-    What a program with scalar loads does depends on the data. It is run on the guess that they read what they read
-    last; if they do, that is what the program does, since each load is right if those before it are. If not, what they
-    read is the next guess.
+    What a program does whose scalar loads read data depends on that. It is run on the guess that they read what they
+    read last; if they do, that is what the program does, since each load is right if those before it are. If not, what
+    they read is the next guess.
     """
 
     def __init__(self, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
-        self.inputs = [b for b in program.buffers if b.role in ("input", "inout")]
-        self.depends_on_data = any(instr.row.kind == "sld" for instr in program.instrs)
         self._run: Run | None = None
+
+    @cached_property
+    def depends_on_data(self) -> bool:
+        """Whether its times are known only with inputs; else they are known from here on."""
+        try:
+            self._timed()
+        except UnknownLoad:
+            return True
+        return False
 
     @property
     def ran(self) -> Run | None:
@@ -36,8 +45,8 @@ class ReadyProgram:
 
     def set_up(self) -> None:
         """All that can be done before there are inputs."""
-        if not self.depends_on_data:
-            self._timed().record()
+        if not self.depends_on_data and self._run is not None:
+            self._run.record()
 
     def run(self, inputs: Mapping[str, np.ndarray], hazards: bool, workers: int | None) -> dict[str, np.ndarray]:
         """The output buffers' contents; with ``hazards`` any hazard raises."""

@@ -8,6 +8,7 @@ instruction costs, touches and allows is worked out once per class.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,9 +38,21 @@ from compiler.sim.scalar_unit import (
 )
 from compiler.target import Chip
 
+if TYPE_CHECKING:
+    from compiler.sim.known_loads import KnownLoads
+
 MAX_STEPS = 200_000_000
 # What a run may hold: 100 bytes for each dispatched instruction, 230 where hazards are looked for, and 2 KiB a class.
 MAX_DISPATCHED, MAX_CLASSES = 1 << 25, 1 << 18
+
+
+class UnknownLoad(InvalidError):
+    """The program depends on a scalar load of which it is not known what it reads."""
+
+
+def unknown_load(program: Program, pc: int) -> UnknownLoad:
+    hint = "its control depends on data: give the inputs, so that the run can be functional"
+    return UnknownLoad(Problem("TW1303", "a scalar load needs the contents of memory", program.place(pc), hint))
 
 
 @dataclass
@@ -179,22 +192,28 @@ class Expander:
 
 
 def expand(
-    program: Program, chip: Chip, cores: int, *, loaded: list[list[int]] | None = None, max_steps: int = MAX_STEPS
+    program: Program,
+    chip: Chip,
+    cores: int,
+    *,
+    loaded: list[list[int]] | None = None,
+    known: KnownLoads | None = None,
+    max_steps: int = MAX_STEPS,
 ) -> Stream:
-    """The whole stream of a program; ``loaded`` gives, per core, what its scalar loads read from memory."""
+    """The whole stream of a program; what its scalar loads read from memory is ``loaded``, by core, or is ``known``."""
     expander = Expander(program, chip, cores, max_steps=max_steps)
     core_start, tail_gap, steps, emitted = [0], [], 0, 0
     for number in range(cores):
         core = expander.core(number)
         core.state[EMITTED], core.state[STEPS] = emitted, steps
         values = iter(loaded[number] if loaded else ())
+        if known is not None:
+            known.begin(emitted)
         while expander.run(core) == NEEDS_VALUE:
             pc = int(core.state[PC]) - 1
-            value = next(values, None)
+            value = next(values, None) if known is None else known.value(expander, int(core.state[EMITTED]) - 1)
             if value is None:
-                hint = "its control depends on data: give the inputs, so that the run can be functional"
-                text = "a scalar load needs the contents of memory"
-                raise InvalidError(Problem("TW1303", text, program.place(pc), hint))
+                raise unknown_load(program, pc)
             if expander.code.destination[pc]:
                 core.regs[expander.code.destination[pc]] = value
         emitted, steps = int(core.state[EMITTED]), int(core.state[STEPS])

@@ -38,7 +38,7 @@ class Memories:
 
     def fill(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Put the inputs where the program looks for them."""
-        for name, array in _checked(self.program, inputs).items():
+        for name, array in checked_inputs(self.program, inputs).items():
             buffer = next(b for b in self.program.buffers if b.name == name)
             for memory in [self.ddr] if buffer.memory == "ddr" else self.llb:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -93,7 +93,7 @@ class _CoreMemories(dict[str, np.ndarray]):
         return self[name]
 
 
-def _checked(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def checked_inputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs, if there is exactly one array of the right type and shape for each."""
     wanted = {b.name: b for b in program.buffers if b.role in ("input", "inout")}
     unknown = sorted(set(inputs) - set(wanted))

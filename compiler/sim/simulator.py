@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from compiler.errors import HazardError, Problem, UsageError
+from compiler.errors import HazardError, Problem, TilewrightError, UsageError
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.program import Program
 from compiler.sim.classes import ClassTable, check_bounds, classify
@@ -18,6 +18,7 @@ from compiler.sim.functional import Computation
 from compiler.sim.hazards import HazardReport
 from compiler.sim.interpreter import MAX_STEPS as INTERPRETED_STEPS
 from compiler.sim.interpreter import interpret
+from compiler.sim.known_loads import KnownLoads
 from compiler.sim.memory import Memories
 from compiler.sim.pipeline import Schedule, schedule
 from compiler.sim.sums import MAX_WORKERS, Workers
@@ -40,6 +41,7 @@ class Run:
     hazards: list[Problem]
     checked: bool = False  # whether hazards were looked for
     loaded: list[list[int]] | None = None  # per core, what its scalar loads were taken to read
+    depends_on_data: bool = False  # whether they read what the program is given, or computes
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     _workers: Workers = field(default_factory=lambda: Workers(1))
     _recorded: tuple[Memories, Tape] | None = None
@@ -52,16 +54,11 @@ class Run:
     def computation(self) -> Computation:
         return Computation(self.stream, self.classes, self.schedule)
 
-    @property
-    def recordable(self) -> bool:
-        """Whether what the program does to which bytes depends on its inputs in nothing."""
-        return all(instr.row.kind != "sld" for instr in self.program.instrs)
-
     def record(self) -> bool:
         """Set up executions in advance, on inputs of zeros: they then only touch numbers. False where that cannot be,
-        for a program with scalar loads, or one too large to be recorded."""
+        for a program that depends on data, or one too large to be recorded."""
         zeros = {b.name: np.zeros(b.shape, DTYPES[b.dtype].numpy) for b in self.program.buffers if b.role in GIVEN}
-        if self.recordable and self._recorded is None:
+        if not self.depends_on_data and self._recorded is None:
             self._compute(zeros, Tape())
         return self._recorded is not None
 
@@ -80,7 +77,7 @@ class Run:
             memories.fill(inputs)
             tape.play()
         else:
-            memories, loaded = self._compute(inputs, Tape() if self.recordable else None)
+            memories, loaded = self._compute(inputs, None if self.depends_on_data else Tape())
         self.outputs = memories.outputs()
         return loaded
 
@@ -116,35 +113,59 @@ def simulate(
     Deadlocks, doubled flags and accesses out of bounds raise. With ``hazards`` races, uninitialised reads and leaked
     flags are collected in the result. A ``seed`` above zero delays the queues at random.
     """
-    loaded = None
-    if inputs is not None and any(instr.row.kind == "sld" for instr in program.instrs):
+    run = _foreknown(program, chip, inputs, hazards, seed, max_steps)
+    if run is None:
         loaded = interpret(program, chip, inputs, max_steps=min(max_steps, INTERPRETED_STEPS)).loaded
-    run = prepare(program, chip, hazards=hazards, seed=seed, loaded=loaded, max_steps=max_steps)
+        run = prepare(program, chip, hazards=hazards, seed=seed, loaded=loaded, max_steps=max_steps)
     if inputs is not None:
         read = run.execute(inputs, workers=workers)
-        if loaded is not None and read != loaded:
+        if run.loaded is not None and read != run.loaded:
             text = "scalar loads read other values than in program order: they race with a write"
             run.hazards.append(Problem("TW1406", text))
     return run
 
 
+def _foreknown(
+    program: Program, chip: Chip, inputs: Mapping[str, np.ndarray] | None, hazards: bool, seed: int, max_steps: int
+) -> Run | None:
+    """All that needs no run of the program; None where what its scalar loads read takes one."""
+    try:
+        return prepare(program, chip, inputs, hazards=hazards, seed=seed, max_steps=max_steps)
+    except TilewrightError:  # may be due to a value that another instruction has changed
+        if inputs is None or not loads_scalars(program):
+            raise
+        return None
+
+
+def loads_scalars(program: Program) -> bool:
+    return any(instr.row.kind == "sld" for instr in program.instrs)
+
+
 def prepare(
     program: Program,
     chip: Chip,
+    inputs: Mapping[str, np.ndarray] | None = None,
     *,
     hazards: bool = False,
     seed: int = 0,
     loaded: list[list[int]] | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Run:
-    """All that does not need the data: the dynamic stream, its classes checked and costed, its times and its order."""
-    stream = expand(program, chip, core_count(program, chip), loaded=loaded, max_steps=max_steps)
+    """All that does not need a run: the dynamic stream, its classes checked and costed, its times and its order.
+
+    What scalar loads read is ``loaded``, or told by the scalar unit and ``inputs``; else UnknownLoad is raised.
+    """
+    known = KnownLoads(program, chip, inputs) if loaded is None and loads_scalars(program) else None
+    stream = expand(program, chip, core_count(program, chip), loaded=loaded, known=known, max_steps=max_steps)
     classes = classify(stream, program, chip)
     check_bounds(stream, classes, program, chip)
+    if known is not None:
+        known.confirm(stream, classes)
     timed = schedule(stream, classes, chip, seed=seed)
     report = HazardReport(stream, classes, timed, program, chip)
     stuck = report.stuck()
     if stuck:
         raise HazardError(stuck)
     found = report.races() + report.leaks() if hazards else []
-    return Run(program, chip, stream, classes, timed, found, hazards, loaded)
+    depends = known.depend_on_inputs if known is not None else loaded is not None
+    return Run(program, chip, stream, classes, timed, found, hazards, known.loaded if known else loaded, depends)
