@@ -16,6 +16,7 @@ from compiler.tiling.pieces import rows_may_be_cut
 from compiler.tiling.search import Work
 
 HELD_UP = 0.7  # of the time of all reads from DDR, for which cores are held up though they take turns (measured)
+SLOTS = 2  # of UB, for groups of columns
 AHEAD = 2  # pieces that are brought to LLB before they are loaded
 SCALAR_STEP = 24  # instructions that the scalar unit runs for one step, those for addresses and flags included
 
@@ -47,9 +48,10 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
 
     last = max((taken_out + vector + out) / groups if through_ub else out, 0.0 if c_near else left / ddr_rate)
     last += chip.path[out_path].latency_cycles + product / chunks
-    # Without room for a second result the cube waits until the first is out.
+    # Without room for a second result the cube waits until the first is out, and UB holds the last groups of it only.
     alone = 2 * m16 * n16 * 4 > chip.memory.l0c_bytes
-    serial = (rounds - 1) * (taken_out + chip.path["l1_l0a"].latency_cycles) if alone else 0.0
+    leaving = max(taken_out, vector * max(0, groups - SLOTS) / groups)
+    serial = (rounds - 1) * (leaving + chip.path["l1_l0a"].latency_cycles) if alone else 0.0
     beside = rounds * max(product, near)
     busiest = max(ddr / ddr_rate, loads.cycles, beside)
     whole = max(loads.cycles + last, loads.first_cycles + beside + serial + last, ddr / ddr_rate)
