@@ -149,6 +149,12 @@ class Buffers:
         """Of what a buffer lies in, which may be itself."""
         return self.declared[self.parts.place(name)[0]].role
 
+    def copy_of(self, name: str) -> str:
+        """A buffer between kernels for a copy of a constant."""
+        copy = f"u{len(self.declared)}"
+        self.declared[copy] = replace(self.declared[name], name=copy, role=BETWEEN, copy_of=name)
+        return copy
+
     def temporary(self, kind: Any) -> str:
         name = f"u{len(self.declared)}"
         self._declare(name, name, BETWEEN, like_type=kind)

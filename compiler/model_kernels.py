@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tvm import te
 from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
@@ -27,6 +29,7 @@ from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
 from compiler.tir.near import placed_near
 from compiler.tir.replaced import with_replaced
+from compiler.tir.scopes import TIR_DTYPE
 
 if TYPE_CHECKING:
     from compiler.driver import Options
@@ -76,7 +79,8 @@ class ModelKernels:
         self._halves: dict[tuple[str, Any], Halves | None] = {}
         self._near_pays = LLB_PLACEMENT not in observer.without and llb_pays(self.chip)
         foreseen = self._foreseen()
-        self._near = set(foreseen.near)
+        self._copies = {name: self.buffers.copy_of(name) for name in foreseen.copied}
+        self._near = {*foreseen.near, *self._copies.values()}
         self._room_bytes = min(foreseen.room_bytes, default=self.chip.memory_bytes("llb"))
         self._rooms = dict[str, int]()  # by what is called: pieces of a layer are alike
         for call, room in zip(self._calls, foreseen.room_bytes, strict=True):
@@ -110,7 +114,20 @@ class ModelKernels:
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
-        return [part for call in self._calls for part in self._split(self._use(call))]
+        found, copied = list[Use](), set[str]()
+        for call in self._calls:
+            first = [n for n in dict.fromkeys(self.buffers.arguments(call)) if n in self._copies and n not in copied]
+            copied.update(first)
+            use = self._use(call)
+            found += [*(self._copying(name, use) for name in first), *self._split(use)]
+        return found
+
+    def _copying(self, constant: str, use: Use) -> Use:
+        """What brings a constant to LLB, for the first kernel that reads it."""
+        declared, arguments = self.buffers.declared[constant], (constant, self._copies[constant])
+        given = te.placeholder((prod(declared.shape),), TIR_DTYPE[declared.dtype], "given")
+        func = te.create_prim_func([given, te.compute(given.shape, lambda i: given[i], "copy")])
+        return Use(self._job(func, "movement", arguments, use.members), arguments, use.members)
 
     @cached_property
     def _calls(self) -> list[graph.Call]:
@@ -147,7 +164,8 @@ class ModelKernels:
         return self._nodes(use.members)
 
     def _use(self, call: graph.Call) -> Use:
-        callee, arguments = self.module[call.callee], self.buffers.arguments(call)
+        callee = self.module[call.callee]
+        arguments = tuple(self._copies.get(name, name) for name in self.buffers.arguments(call))
         schedule = graph.attribute(callee, "tw.group")
         if schedule is None:  # a view that has to be copied
             return self._single(callee, "movement", arguments, call.name)
@@ -184,8 +202,13 @@ class ModelKernels:
     def _job(
         self, func: Any, schedule: str, arguments: Sequence[str], members: Sequence[str], room_bytes: int | None = None
     ) -> Job:
-        roles = [self.buffers.role(name) for name in arguments]
-        func = func.with_attr(CONSTANTS, [index for index, role in enumerate(roles) if role in ("constant", "input")])
+        read, copies = len(arguments) - written_parameters(func), set(self._copies.values())
+        lasting = [
+            index
+            for index, name in enumerate(arguments)
+            if self.buffers.role(name) in ("constant", "input") or (name in copies and index < read)
+        ]
+        func = func.with_attr(CONSTANTS, lasting)
         near = [index for index, name in enumerate(arguments) if name in self._near]
         func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
         return Job(with_replaced(func), schedule, self._name(members))

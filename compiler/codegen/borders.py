@@ -8,7 +8,7 @@ All cores wait where one has to: no core can run ahead of the others by more tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -73,11 +73,18 @@ class Borders:
 
     def is_free(self, memory: str, low: int, high: int) -> bool:
         """Whether the queue that loads knows, at the end of the last kernel, that no core touches these bytes."""
-        return not any(
-            number >= self._loading_knows and reach.memory == memory
-            and int(reach.low.min()) < high and low < int(reach.high.max())
-            for number, reach in self._open
-        )  # fmt: skip
+        return not any(self._unknown(memory, low, high))
+
+    def is_written(self, memory: str, low: int, high: int) -> bool:
+        """Whether it knows there that no core writes them."""
+        return not any(reach.writes for reach in self._unknown(memory, low, high))
+
+    def _unknown(self, memory: str, low: int, high: int) -> Iterator[Reach]:
+        """What cores may still do to these bytes, as far as the queue that loads knows."""
+        for number, reach in self._open:
+            there = int(reach.low.min()) < high and low < int(reach.high.max())
+            if number >= self._loading_knows and reach.memory == memory and there:
+                yield reach
 
     def next(self, reaches: Sequence[Reach], *, gateable: bool = True) -> Border:
         """What stands in front of the next kernel."""

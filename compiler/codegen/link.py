@@ -22,7 +22,7 @@ from compiler.codegen.residence import (
     plan,
     scratch,
 )
-from compiler.codegen.touches import memory_of
+from compiler.codegen.touches import Far, memory_of
 from compiler.errors import InvalidError, Problem
 from compiler.isa.encoding import form
 from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Row, Value
@@ -133,7 +133,7 @@ class _Linker:
         before, bindings = self._before, kernel.bindings()
         if before is None or not self.overlap:
             return 0, []
-        wanted = [load for load in kernel.code.prologue if bindings[load.parameter] not in self.written]
+        wanted = [load for load in kernel.code.prologue if self._is_there(bindings[load.parameter], kernel, load)]
         shared = [
             load for load in wanted if load.scratch >= 0 and self._is_free(self.places[bindings[load.scratch]], load)
         ]
@@ -148,6 +148,11 @@ class _Linker:
         base, found = max(free.items(), key=lambda entry: len(_in_turn(entry[1])))
         return base, _in_turn([load for load in wanted if load in found or load in shared])
 
+    def _is_there(self, name: str, kernel: PlacedKernel, load: Ahead) -> bool:
+        """Whether what a load brings is known to be written, if any kernel writes it."""
+        place, size = self.places[name], kernel.code.parameters[load.parameter].size_bytes
+        return name not in self.written or self._borders.is_written(place.memory, place.offset, place.offset + size)
+
     def _is_free(self, place: Place, load: Ahead) -> bool:
         return self._borders.is_free(place.memory, place.offset + load.low, place.offset + load.high)
 
@@ -161,6 +166,8 @@ class _Linker:
         for load in ahead:
             instrs = list(load.instrs)
             self._relocate(instrs, load.relocations, kernel)
+            memory = self.places[kernel.bindings()[load.parameter]].memory
+            instrs = moved_to({load.parameter: memory}, instrs, _read_by(instrs, load.parameter))
             self.instrs += moved(instrs, base)
             self.lines += [max(1, len(self.listing))] * len(instrs)
         if not hub:
@@ -253,6 +260,16 @@ class _Before:
 def _queues(code: KernelCode) -> tuple[str, ...]:
     found = {use.queue for use in code.touched.uses} | {touch.queue for touch in code.touched.touches}
     return tuple(sorted(found - {"s"}))
+
+
+def _read_by(instrs: Sequence[Instr], parameter: int) -> list[Far]:
+    """Where a load says in which memory the parameter lies that it reads."""
+    return [
+        Far(index, memory_of(instr.row, instr.mods, tensor.memory)[0], parameter)
+        for index, instr in enumerate(instrs)
+        for tensor in instr.row.tensors
+        if "r" in tensor.role
+    ]
 
 
 def _in_turn(loads: Sequence[Ahead]) -> list[Ahead]:

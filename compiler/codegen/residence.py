@@ -2,9 +2,10 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. Where LLB is full, a result may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that
-is a part of another one lies in that. Scratch lies where its kernel says. Where there is room, a place is given anew
-some kernels later than it could be: what writes it then need not wait for cores that may still read it.
+DDR. Constants that several kernels read are copied to LLB where that leaves room for them. Where LLB is full, a result
+may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that is a part of another one lies in
+that. Scratch lies where its kernel says. Where there is room, a place is given anew some kernels later than it could
+be: what writes it then need not wait for cores that may still read it.
 
 Before there are kernels it is foreseen what will lie in LLB, since their tiles depend on it. What is foreseen and does
 not come true costs time only: a kernel works on its parameters wherever they lie.
@@ -16,6 +17,7 @@ what lives between kernels a copy: in its LLB, or in a piece of DDR of its own.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -34,6 +36,10 @@ RESTS = (3, 1, 0)  # kernels for which a place is left alone: after three, mostl
 ROOM_SHARE = 3 / 4  # of what is left of LLB at a step, that its kernel may take
 KEPT_SHARE = 3 / 4  # of LLB, what lives between kernels may take at most, so that they have room of their own
 TIGHT_SHARE = 0.95  # the same where otherwise not all of it would stay
+COPIED_SHARE = 1 / 2  # of the rest, that copies of constants may take
+# Constants that kernels of so many pieces read, and of so many bytes: below that a copy costs more than it saves.
+LEAST_READERS, LEAST_COPIED_BYTES = 3, 16384
+MOST_COPIES = 32  # that are tried: each takes the time of planning anew
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class GraphBuffer:
     role: str  # one of ROLES
     whole: str = ""
     offset: int = 0
+    copy_of: str = ""  # a constant, for kernels that would read that again and again
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,7 @@ class Foreseen:
 
     near: frozenset[str]
     room_bytes: tuple[int, ...]
+    copied: tuple[str, ...] = ()  # constants that are worth a copy in LLB
 
 
 def foresee(
@@ -172,13 +180,26 @@ def foresee(
     usual, tight = (_with_runs(room, between, lives, runs) for room in rooms)
     names = [buffer.name for buffer in between]
     kept = tight if usual.missing(names) and not tight.missing(names) else usual
-    near = kept.offsets.keys() | {part.name for part in parts.values() if part.whole in kept.offsets}
     beside = chip.memory_bytes("llb") - kept.capacity
+    kept.capacity += int(beside * COPIED_SHARE)
+    beside = chip.memory_bytes("llb") - kept.capacity
+    copied = tuple(name for name, life in _read_again(steps, buffers, lives)[:MOST_COPIES] if kept.place(name, life))
+    near = kept.offsets.keys() - set(copied)
+    near |= {part.name for part in parts.values() if part.whole in kept.offsets}
     # Alone a kernel takes all; else something is left for those beside it.
     share = 1.0 if len(steps) < 2 else ROOM_SHARE
-    return Foreseen(
-        frozenset(near), tuple(_rounded(int((kept.free_bytes(at) + beside) * share)) for at in range(len(steps)))
-    )
+    left = tuple(_rounded(int((kept.free_bytes(at) + beside) * share)) for at in range(len(steps)))
+    return Foreseen(frozenset(near), left, copied)
+
+
+def _read_again(
+    steps: Sequence[Sequence[str]], buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime]
+) -> list[tuple[str, Lifetime]]:
+    """The constants that several kernels read: those first of which the same bytes are read most often."""
+    readers = Counter(name for names in steps for name in set(names))
+    lasting = _sized((b for b in buffers if b.role == "constant" and b.size_bytes >= LEAST_COPIED_BYTES), lives)
+    found = [(name, life) for name, life in lasting.items() if readers[name] >= LEAST_READERS]
+    return sorted(found, key=lambda one: (-readers[one[0]], -one[1].size_bytes, one[1].first))
 
 
 def _rounded(size: int) -> int:
@@ -282,6 +303,29 @@ def _with_runs(
         whole = [run[1:] if run in missing else run for run in whole]
 
 
+def _with_copies(
+    room: SharedRoom,
+    buffers: Sequence[GraphBuffer],
+    lives: Mapping[str, Lifetime],
+    runs: Mapping[str, str],
+    copies: Sequence[tuple[str, Lifetime]],
+) -> SharedRoom:
+    """The room with the copies that leave room for all else that finds any."""
+    best = found = _with_runs(room, buffers, lives, runs)
+    placed = dict[str, Lifetime]()
+    for some in (copies, *([copy] for copy in copies)):  # all of them at once, or one after another
+        together = {**placed, **dict(some)}
+        if len(together) == len(placed):
+            break
+        beside = room.with_all(together)
+        if beside.missing(together):
+            continue
+        tried = _with_runs(beside, buffers, lives, runs)
+        if not tried.missing([*best.offsets, *together]):
+            placed, found = together, tried
+    return found
+
+
 def _in_llb(
     scratch: Sequence[GraphBuffer],
     wanted: Sequence[GraphBuffer],
@@ -293,15 +337,18 @@ def _in_llb(
     keeps nothing out.
     """
     capacity, best, most = chip.memory_bytes("llb"), None, -1
+    copied = [buffer for buffer in wanted if buffer.copy_of]
+    copies = list(_sized(copied, lives).items())
+    wanted = [buffer for buffer in wanted if not buffer.copy_of]
     for later in RESTS:
         room = SharedRoom(capacity, _alignment(chip), later).with_all(_sized(scratch, lives))
         if room.missing(buffer.name for buffer in scratch):
             continue
-        found = _with_runs(room, wanted, lives, runs).offsets
-        placed = sum(buffer.size_bytes for buffer in wanted if buffer.name in found)
+        found = _with_copies(room, wanted, lives, runs, copies).offsets
+        placed = sum(buffer.size_bytes for buffer in [*wanted, *copied] if buffer.name in found)
         if placed > most:
             best, most = found, placed
-        if len(found) == len(scratch) + len(wanted):
+        if len(found) == len(scratch) + len(wanted) + len(copied):
             break
     if best is None:
         largest = sorted(((b.name, b.size_bytes) for b in scratch), key=lambda entry: -entry[1])

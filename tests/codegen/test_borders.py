@@ -68,6 +68,14 @@ def test_bytes_are_free_when_all_cores_are_known_to_be_through_with_them() -> No
     assert not borders.is_free("ddr", 4000, 4100) and borders.is_free("ddr", 0, 4096)
 
 
+def test_bytes_are_written_when_all_cores_are_known_to_be_through_with_writing_them() -> None:
+    borders = Borders(TW1)
+    borders.next([reach("mte3", at=4096, writes=True)])
+    assert borders.is_written("ddr", 0, 4096) and not borders.is_written("ddr", 4000, 4100)
+    borders.next([reach("mte2", at=4096, shift=1)])
+    assert borders.is_written("ddr", 4000, 4100) and not borders.is_free("ddr", 4000, 4100)
+
+
 def test_only_cores_that_did_something_tell_the_others() -> None:
     made = reach("mte3", writes=True)
     few = replace(made, low=made.low[:3], high=made.high[:3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, Linked, MemoryOverflow, Place, PlacedKernel, generate, link, plan
-from compiler.codegen.residence import RESTS, Foreseen, foresee
+from compiler.codegen.residence import LEAST_COPIED_BYTES, LEAST_READERS, RESTS, Foreseen, foresee
 from compiler.errors import InvalidError
 from compiler.isa.program import MAX_INSTRUCTIONS
 from compiler.target import load_chip
@@ -105,6 +106,34 @@ def test_kernels_have_less_room_where_all_else_then_stays_in_llb() -> None:
         assert (found.near == {"t0", "t1", "t2"}) is (share < 1.0)
         room.append(min(found.room_bytes))
     assert 0 < room[1] < room[0] < room[2]
+
+
+def test_constants_that_many_kernels_read_are_worth_a_copy() -> None:
+    size = TINY.memory_bytes("llb") // 8
+    given = {"w": size, "v": size, "small": LEAST_COPIED_BYTES // 2, "huge": 8 * size}
+    buffers = [GraphBuffer(name, "uint8", (bytes_,), bytes_, "constant") for name, bytes_ in given.items()]
+    steps = [("w", "v", "small", "huge")] * (LEAST_READERS - 1)
+    assert not foresee(steps, buffers, TINY).copied
+    found = foresee([*steps, ("w", "small", "huge")], buffers, TINY)
+    assert found.copied == ("w",) and not found.near
+    between = GraphBuffer("t", "uint8", (6 * size,), 6 * size, "intermediate")
+    found = foresee([(*names, "t") for names in [*steps, ("w",)] * 3], [*buffers, between], TINY)
+    assert found.near == {"t"} and len(found.copied) < 2, "what lives between kernels comes first"
+
+
+def test_a_copy_takes_only_what_nothing_else_needs() -> None:
+    rows = 180  # of 256 bytes: three buffers of them are more than LLB has
+    kernels = [
+        (added(rows, 1.0, 2), arguments) for arguments in (("w", "c"), ("x", "t"), ("t", "u"), ("c", "y"), ("u", "z"))
+    ]
+    roles = {"w": "constant", "x": "input", "y": "output", "z": "output"}
+    placed, buffers = place(kernels, TINY, roles)
+    memories = [
+        {name: where.memory for name, where in plan(placed, each, TINY).items() if name in ("c", "t", "u")}
+        for each in (buffers, [replace(b, copy_of="w" if b.name == "c" else "") for b in buffers])
+    ]
+    assert sorted(memories[0].values()) == ["ddr", "llb", "llb"]
+    assert memories[1] == {"c": "ddr", "t": "llb", "u": "llb"}
 
 
 def test_what_lives_between_kernels_lies_in_llb() -> None:

@@ -83,6 +83,18 @@ def test_calls_run_in_the_order_of_the_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_pieces_read_their_weights_from_a_copy_on_the_chip(tmp_path: Path) -> None:
+    weights = RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8
+    source = model([node("Conv", "x w", "a"), node("Relu", "a", "y")], {"x": (4, 64, 4, 4)}, ["y"], w=weights)
+    changed = tmp_path / "schedule.toml"
+    changed.write_text(compiler.compile(source, "tiny").schedule.replace('"y" = 1', '"y" = 4'))
+    artifact = compiler.compile(source, "tiny", schedule=changed)
+    assert len(artifact.report.kernels) == 5, "one of them copies the weights"
+    x = RNG.standard_normal((4, 64, 4, 4)).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("clusters", [1, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
