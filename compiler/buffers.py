@@ -11,7 +11,7 @@ from compiler import graph
 from compiler.codegen.residence import GraphBuffer
 from compiler.frontend import Imported
 from compiler.isa.dtypes import DTYPES
-from compiler.parts import MOVES, Parts, cut_offset, is_join
+from compiler.parts import MOVES, Parts, band_of, cut_offset, is_join, joined_bands
 from compiler.tir.scopes import ISA_DTYPE
 
 VIEW, BETWEEN = "view", "intermediate"
@@ -55,6 +55,7 @@ class Buffers:
             {name: self.declared[name].size_bytes for name, role in roles.items() if role == BETWEEN},
             frozenset(name for name, role in roles.items() if role != BETWEEN),
             frozenset(name for name, role in roles.items() if role == "output"),
+            self._seen(module),
         )
         self._in_place = self._placed(module) if parts else frozenset[Any]()
 
@@ -77,15 +78,30 @@ class Buffers:
             arguments = [given[argument] for argument in inner.calls[0].arguments]
             function, name = module[inner.calls[0].callee], self.names[call.var]
             names = [self.names[argument] for argument in arguments]
-            offset = cut_offset(function, arguments)
-            if offset is not None:
-                itemsize = DTYPES[self.declared[name].dtype].itemsize
-                done = self.parts.cut(name, names[0], offset * itemsize)
-            else:
-                done = is_join(function) and self.parts.join(name, names)
-            if done:
+            if self._lies_within(function, name, names):
                 found.add(call.var)
         return frozenset(found)
+
+    def _lies_within(self, function: Any, name: str, names: list[str]) -> bool:
+        """Whether a result lies in what it is cut from, or what it is made of in the result."""
+        itemsize = DTYPES[self.declared[name].dtype].itemsize
+        if is_join(function):
+            return self.parts.join(name, names)
+        bands = joined_bands(function)
+        if bands is not None:
+            return self.parts.join_bands(name, names, [n * itemsize for n in bands.first], bands.strides, bands.axis)
+        offset = cut_offset(function, names)
+        if offset is not None:
+            return self.parts.cut(name, names[0], offset * itemsize)
+        band = band_of(function)
+        if band is None:
+            return False
+        return self.parts.cut_band(name, names[0], band.first[0] * itemsize, band.strides, band.axis)
+
+    def _seen(self, module: Any) -> frozenset[str]:
+        """What is looked at under several shapes."""
+        sources = (self.viewed(module, call) for call in self.body.calls)
+        return frozenset(self.names[source] for source in sources if source is not None)
 
     def _written(self, module: Any, result: Any) -> Any:
         """What a kernel writes that is seen as ``result``: the first of its chain of views, if that is a kernel's."""
@@ -142,8 +158,18 @@ class Buffers:
             outer, offset = self.parts.place(name)
             found[outer] = self.declared[outer]
             if outer != name:
-                found[name] = replace(self.declared[name], whole=outer, offset=offset)
+                found[name] = replace(
+                    self.declared[name], whole=outer, offset=offset, size_bytes=self._reach_bytes(self.declared[name])
+                )
         return list(found.values())
+
+    def _reach_bytes(self, buffer: GraphBuffer) -> int:
+        """From the first element to behind the last one."""
+        if buffer.name not in self.parts.bands:
+            return buffer.size_bytes
+        _, strides = self.parts.bands[buffer.name]
+        last = sum((extent - 1) * stride for extent, stride in zip(buffer.shape, strides, strict=True))
+        return (last + 1) * DTYPES[buffer.dtype].itemsize
 
     def role(self, name: str) -> str:
         """Of what a buffer lies in, which may be itself."""

@@ -21,13 +21,13 @@ from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
 from compiler.kernels import Kernel, NoRoadLeft, Road
-from compiler.pipeline import SCHEDULE_GRAPH
+from compiler.pipeline import IN_PARTS
 from compiler.runtime.model import HostSegment
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
-from compiler.tir.near import placed_near
+from compiler.tir.near import placed_near, strided
 from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import TIR_DTYPE
 
@@ -98,7 +98,7 @@ class ModelKernels:
 
     def apart_from_each_other(self) -> ModelKernels:
         """The same with a buffer for every tensor, which kernels on the host need: then pieces would be copied."""
-        passes = [one for one in pipeline.graph_passes() if one.name != SCHEDULE_GRAPH]
+        passes = [one for one in pipeline.graph_passes() if one.name not in IN_PARTS]
         module = pipeline.run(passes, self.imported.module, self.whole_chip, self.observer)
         other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer, parts=False)
         other._compiled = self._compiled
@@ -177,7 +177,8 @@ class ModelKernels:
         """A product in two kernels, where that is faster: parts of its sums, and their sum."""
         key = self.key(use)
         if key not in self._halves:
-            without = SPLIT_K in self.observer.without
+            bands = self.buffers.parts.bands.keys() & set(use.arguments)
+            without = SPLIT_K in self.observer.without or bands
             self._halves[key] = None if without else split(use.job.func, use.job.schedule, self.chip)
         halves = self._halves[key]
         if halves is None:
@@ -211,6 +212,8 @@ class ModelKernels:
         func = func.with_attr(CONSTANTS, lasting)
         near = [index for index, name in enumerate(arguments) if name in self._near]
         func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
+        bands = self.buffers.parts.bands
+        func = strided(func, {index: bands[name][1] for index, name in enumerate(arguments) if name in bands})
         return Job(with_replaced(func), schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:

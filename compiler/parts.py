@@ -3,7 +3,9 @@
     c = concat(a, b)    ->    a and b are made in the bytes of c
     s = x[2:4]          ->    who reads s reads these bytes of x
 
-1. A part lies in one piece in the whole: it is cut along the first axis that has more than one element.
+1. A part lies in one piece in the whole: it is cut along the first axis that has more than one element. Or it is a
+   *band*: rows along another axis, as far from each other as those of the whole. Nothing lies in a band, and bands of a
+   whole may overlap: they hold the same there.
 2. What moves lives between kernels. What the caller or the model holds has a place of its own: what is cut from it
    lies there, and what is joined to a result of the model is made there.
 3. What several parts of a whole lie in moves into it altogether, or stays: a tensor is in one place.
@@ -19,9 +21,12 @@ from typing import Any
 from tvm import ir, tirx
 
 from compiler import graph
+from compiler.isa.model import dense_strides
 from compiler.tir.structure import structural_walk
 
 MOVES = ("movement", "gather")  # classes of operators that may only say where something lies
+JOIN_BANDS = "JoinBands"  # the operator that makes a whole of bands
+BANDS = "tw.bands"  # attribute of functions that make bands (the axis), or a whole of them (and where each begins)
 
 
 @dataclass
@@ -34,7 +39,10 @@ class Parts:
     sizes: Mapping[str, int]
     apart: Set[str] = frozenset()
     results: Set[str] = frozenset()
+    seen: Set[str] = frozenset()  # under several shapes: these are no bands
     within: dict[str, tuple[str, int]] = field(default_factory=dict)
+    bands: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # the axis of rows, and all strides
+    _held: dict[str, list[str]] = field(default_factory=dict)  # what lies in a buffer
 
     def place(self, name: str) -> tuple[str, int]:
         """The outermost buffer that a buffer lies in, which may be itself, and where."""
@@ -48,12 +56,16 @@ class Parts:
         """Let a part lie where it is cut from, if it may."""
         if part not in self.sizes or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
             return False
-        self.within[part] = whole, offset_bytes
+        if whole in self.bands:
+            return False
+        self._lie_within(part, whole, offset_bytes)
         return True
 
     def join(self, whole: str, parts: Sequence[str]) -> bool:
         """Let all parts lie one after another in the whole, if they may."""
         moves, held, start = dict[str, int](), dict[str, list[tuple[int, int]]](), 0
+        if any(part in self.bands for part in parts):
+            return False
         for part in parts:
             outer, offset = self.place(part)
             if part not in self.sizes or moves.setdefault(outer, start - offset) != start - offset:
@@ -64,8 +76,47 @@ class Parts:
             return False
         if not all(outer in self.sizes and _covers(spans, self.sizes[outer]) for outer, spans in held.items()):
             return False
-        self.within.update((outer, (whole, offset)) for outer, offset in moves.items())
+        for outer, offset in moves.items():
+            self._lie_within(outer, whole, offset)
         return True
+
+    def cut_band(self, part: str, whole: str, offset_bytes: int, strides: Sequence[int], axis: int) -> bool:
+        """Let rows of a whole lie in it, if they may."""
+        if not self._may_be_band(part, axis) or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
+            return False
+        if self.bands.get(whole, (axis,))[0] != axis:
+            return False
+        self._put(part, whole, offset_bytes, self.bands.get(whole, (axis, tuple(strides))))
+        return True
+
+    def join_bands(
+        self, whole: str, parts: Sequence[str], offsets: Sequence[int], strides: Sequence[int], axis: int
+    ) -> bool:
+        """Let all bands lie in the whole, if they may."""
+        if whole not in (self.sizes.keys() | self.results) or whole in self.bands or whole in parts:
+            return False
+        if len(set(parts)) != len(parts) or not all(self._may_be_band(part, axis) for part in parts):
+            return False
+        for part, offset in zip(parts, offsets, strict=True):
+            self._put(part, whole, offset, (axis, tuple(strides)))
+        return True
+
+    def _may_be_band(self, part: str, axis: int) -> bool:
+        """Bands may lie in it already, of the same axis."""
+        if part not in self.sizes or part in self.within or part in self.seen:
+            return False
+        return all(name in self.bands and self.bands[name][0] == axis for name in self._held.get(part, ()))
+
+    def _put(self, part: str, whole: str, offset_bytes: int, band: tuple[int, tuple[int, ...]]) -> None:
+        self._lie_within(part, whole, offset_bytes)
+        waiting = [part]
+        while waiting:  # what lies in it has rows as far from each other, and begins at the same one
+            self.bands[(name := waiting.pop())] = band
+            waiting += self._held.get(name, ())
+
+    def _lie_within(self, part: str, whole: str, offset_bytes: int) -> None:
+        self.within[part] = whole, offset_bytes
+        self._held.setdefault(whole, []).append(part)
 
 
 def _covers(spans: Sequence[tuple[int, int]], size: int) -> bool:
@@ -86,6 +137,44 @@ def is_join(func: Any) -> bool:
     *parts, whole = ([int(n) for n in param.shape] for param in func.params)
     differing = next((axis for axis, extent in enumerate(whole) if extent != parts[0][axis]), 0)
     return prod(whole[:differing]) == 1
+
+
+@dataclass(frozen=True)
+class BandsOf:
+    """In which elements of a tensor some bands of it begin, its strides, and the axis of rows."""
+
+    first: tuple[int, ...]
+    strides: tuple[int, ...]
+    axis: int
+
+
+def band_of(func: Any) -> BandsOf | None:
+    """Of a function that cuts a band of its argument."""
+    axis = graph.attribute(func, BANDS)
+    if axis is None or len(func.params) != 2:
+        return None
+    stores: list[Any] = []
+    structural_walk(func.body, (tirx.BufferStore, stores.append))
+    source, result = func.params[0].shape, func.params[-1].shape
+    if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(source) != len(result):
+        return None
+    strides, first = dense_strides(tuple(int(n) for n in source)), 0
+    for read, written, extent, stride in zip(stores[0].value.indices, stores[0].indices, result, strides, strict=True):
+        still = [written] if int(extent) == 1 else []
+        there, here = _terms([read], [1], still), _terms([written], [1], still)
+        if there is None or here is None or there[0] != here[0] or here[1]:
+            return None
+        first += there[1] * stride
+    return BandsOf((first,), strides, int(axis[0]))
+
+
+def joined_bands(func: Any) -> BandsOf | None:
+    """Of a function whose result is bands."""
+    if graph.attribute(func, "tw.operator") != JOIN_BANDS:
+        return None
+    axis, *rows = (int(each) for each in func.attrs[BANDS])
+    strides = dense_strides(tuple(int(n) for n in func.params[-1].shape))
+    return BandsOf(tuple(row * strides[axis] for row in rows), strides, axis)
 
 
 def _moved(func: Any) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from compiler.errors import Problem, TilewrightError, UsageError
 from compiler.target import Chip
 
-SCHEDULE_GRAPH = "schedule-graph"  # the pass that is left out where tensors cannot be parts of others
+IN_PARTS = ("schedule-graph", "schedule-bands")  # passes that are left out where tensors cannot be parts of others
 
 
 @cache
@@ -19,12 +19,14 @@ def graph_passes() -> tuple[Any, ...]:
     """Relax -> Relax. Imported when something is compiled, not when the command starts."""
     from passes.graph.divide_batch import DivideBatch
     from passes.graph.group_operators import GroupOperators
+    from passes.graph.schedule_bands import ScheduleBands
     from passes.graph.schedule_graph import ScheduleGraph
 
     return (
         GroupOperators(),  # what shares a kernel: all later decisions are per kernel
         DivideBatch(),  # before the graph is cut further: one cluster's part is what has to fit
-        ScheduleGraph(),  # last: how often each kernel runs, and on what
+        ScheduleGraph(),  # how often each kernel runs, and on what
+        ScheduleBands(),  # last: of what does not fit in pieces of the batch, rows
     )
 
 

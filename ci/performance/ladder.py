@@ -59,8 +59,8 @@ SERVED: tuple[Model, ...] = (
 ALL = "and kernels overlap"
 # By rung: what is left out.
 RUNGS: Mapping[str, frozenset[str]] = {
-    "kernel by kernel": frozenset({"divide-batch", "schedule-graph", "llb-placement", "overlap"}),
-    "results on the chip": frozenset({"schedule-graph", "overlap"}),
+    "kernel by kernel": frozenset({"divide-batch", "schedule-graph", "schedule-bands", "llb-placement", "overlap"}),
+    "results on the chip": frozenset({"schedule-graph", "schedule-bands", "overlap"}),
     "in pieces, depth first": frozenset({"overlap"}),
     ALL: frozenset(),
 }

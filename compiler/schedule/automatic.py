@@ -31,7 +31,7 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
     problem = Problem(
         storage,
         [cuts.counts(call, candidates, own) for call in body.calls],
-        _Cost(module, storage, chip).cycles,
+        Cost(module, storage, chip).cycles,
         1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
         int(room_bytes(chip) * PACKED_SHARE),
     )
@@ -45,7 +45,7 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
 def undivided_cycles(module: Any, chip: Chip) -> float:
     """Of main as it is, where nothing between its kernels stays on the chip."""
     storage = storage_of(module, graph.read(module["main"]))
-    cost = _Cost(module, storage, chip)
+    cost = Cost(module, storage, chip)
     kernels = sum(not operator.is_view for operator in storage.operators)
     barriers = chip.sync.core_barrier_cycles * kernels if chip.clusters > 1 else 0
     return barriers + sum(cost.cycles(at, 1, False) for at in range(len(storage.operators)))
@@ -68,13 +68,13 @@ def _candidates(module: Any, body: graph.Body) -> list[int]:
     return sorted({n for extent in extents for n in range(2, min(extent, MOST_PIECES) + 1) if extent % n == 0})
 
 
-class _Cost:
+class Cost:
     """What calls take."""
 
     def __init__(self, module: Any, storage: Storage, chip: Chip) -> None:
         self.module, self.storage, self.chip = module, storage, chip
         self.cycles = cache(self._cycles)
-        self._work = cache(self._work_of)
+        self.work = cache(self._work_of)
         self._shares = cache(self._shares_of)
 
     def _cycles(self, at: int, count: int, near: bool) -> float:
@@ -82,7 +82,7 @@ class _Cost:
         operator = self.storage.operators[at]
         if operator.is_view:
             return 0.0
-        work, between, far, whole = self._work(operator.callee), 0, 0, 0
+        work, between, far, whole = self.work(operator.callee), 0, 0, 0
         read = self._read_bytes(operator)
         made = {number: self.storage.tensors[number].size_bytes for number in operator.makes}
         for number, size in (*read.items(), *made.items()):

@@ -5,6 +5,7 @@ clusters = 4              # divide the batch; 1: all work together
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
 "Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the one call that reads it
+"Conv_3" = { pieces = 8, axis = 2 }                 # in bands of rows, as the calls beside it that say the same
 "logits" = 1              # /fc/Gemm
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 from compiler import graph
 from compiler.clusters import clusters_of
 from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
+from compiler.schedule.cascades import Cascade, Cascades
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.storage import results_of
 
@@ -28,6 +30,7 @@ from compiler.schedule.storage import results_of
 PIECES, SEARCH = "tw.pieces", "tw.search"
 IN_L1 = "tw.in_l1"  # attribute of main: the calls, by the names that schedules have for them, whose results stay in L1
 FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
+BANDS = "tw.banded"  # attribute of main: calls in bands, how many of which axis, if they wait for those before
 MAX_FILE_BYTES = 4 << 20
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
 
@@ -42,6 +45,7 @@ class Manual:
     after_all: frozenset[str] = frozenset()  # calls that wait for all pieces of those before them
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
     in_l1: frozenset[str] = frozenset()  # calls that share a kernel with the one that reads their result
+    axes: Mapping[str, int] = field(default_factory=dict)  # of calls that run in bands
 
     def ordered(self, module: Any, body: graph.Body) -> graph.Body:
         """The calls of main in the order of the file. A view comes behind what it looks at."""
@@ -75,6 +79,9 @@ class Manual:
         named = [(call, members_of(module, call)[-1]) for call in body.calls if not is_view(module, call)]
         problems, counts, own = Diagnostics(), dict[Any, int](), frozenset(body.params)
         for call, name in named:
+            if name in self.axes:
+                counts[call.var] = 1
+                continue
             able = cuts.counts(call, sorted({self.pieces[name]} - {1}), own)
             if self.pieces[name] not in able:
                 text = f"{name} cannot run in {self.pieces[name]} pieces: not each is made of one of what it reads"
@@ -93,8 +100,29 @@ class Manual:
         return frozenset(
             at
             for at, call in enumerate(body.calls)
-            if not is_view(module, call) and members_of(module, call)[-1] in self.after_all
+            if not is_view(module, call) and members_of(module, call)[-1] in self.after_all - self.axes.keys()
         )
+
+    def cascades(self, module: Any) -> list[Cascade]:
+        """The calls of main that run in bands: those that say the same one after another, as one cascade."""
+        cascades, found, problems = Cascades(module), list[Cascade](), Diagnostics()
+        for at, call in enumerate(cascades.body.calls):
+            name = "" if is_view(module, call) else members_of(module, call)[-1]
+            if name not in self.axes:
+                continue
+            wanted = Cascade(at, at + 1, self.pieces[name], self.axes[name])
+            before = found[-1] if found else None
+            if before is not None and name not in self.after_all and _continues(before, wanted):
+                found[-1] = replace(before, end=at + 1)
+            else:
+                found.append(wanted)
+        for one in found:
+            if cascades.all_of(one) is None:
+                name = members_of(module, cascades.body.calls[one.first])[-1]
+                text = f"{name} and what follows it cannot run in {one.count} bands of axis {one.axis}"
+                problems.add("TW2632", text, self.place(name), "1 piece is always possible")
+        problems.raise_if_any(InvalidError)
+        return found
 
     def _check_names(self, names: Sequence[str]) -> None:
         """All calls, each once."""
@@ -110,6 +138,26 @@ class Manual:
 
     def place(self, name: str) -> Place:
         return Place(self.file, self.lines.get(name, 0), 1)
+
+
+def _continues(before: Cascade, after: Cascade) -> bool:
+    return before.end == after.first and (before.count, before.axis) == (after.count, after.axis)
+
+
+def with_bands(module: Any, before: Any, cascades: Sequence[Cascade]) -> Any:
+    """A module of which calls run in bands, with what its schedule says; ``before``: they did not yet."""
+    body, attributes = graph.read(before["main"]), before["main"].attrs
+    bands = dict[str, list[Any]]()
+    for last, one in zip((None, *cascades), cascades, strict=False):
+        waits = last is not None and _continues(last, one)
+        for at in range(one.first, one.end):
+            name = members_of(before, body.calls[at])[-1]
+            bands[name] = [name, one.count, one.axis, waits and at == one.first]
+    made = attributes[PIECES] if PIECES in attributes.keys() else [
+        (members_of(before, call), 1, False) for call in body.calls if not is_view(before, call)
+    ]  # fmt: skip
+    module["main"] = module["main"].with_attr(PIECES, made).with_attr(BANDS, list(bands.values()))
+    return module
 
 
 def members_of(module: Any, call: graph.Call) -> list[str]:
@@ -192,12 +240,16 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     problems.raise_if_any(InvalidError)
     counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
     after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
-    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1)
+    axes = {name: int(entry["axis"]) for name, entry in entries.items() if "axis" in entry}
+    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes)
 
 
 def _check_flags(name: str, entry: Mapping[str, Any], place: Place, problems: Diagnostics) -> None:
-    for key in entry.keys() - {"pieces", *FLAGS}:
-        problems.add("TW2630", f"{name} has no {key}", place, ", ".join(("pieces", *FLAGS)))
+    for key in entry.keys() - {"pieces", "axis", *FLAGS}:
+        problems.add("TW2630", f"{name} has no {key}", place, ", ".join(("pieces", "axis", *FLAGS)))
+    axis = entry.get("axis", 0)
+    if type(axis) is not int or axis < 0:
+        problems.add("TW2630", f"axis of {name} must be a number of at least 0", place)
     for key in FLAGS:
         if not isinstance(entry.get(key, False), bool):
             problems.add("TW2630", f"{key} of {name} must be true or false", place)
@@ -213,6 +265,7 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     else:
         entries = [([str(name) for name in members], int(count), bool(breaks)) for members, count, breaks in made]
     searched = searched_of(module)
+    bands = {str(name): rest for name, *rest in graph.attribute(module["main"], BANDS, ())}
     lines = [
         *([f"# {searched.said}"] if searched is not None else []),
         f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
@@ -222,7 +275,13 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     for members, count, breaks in entries:
         comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
         shown = "".join(char if char.isprintable() else "?" for char in comment)
-        told = [key for key, holds in zip(FLAGS, (breaks, members[-1] in in_l1), strict=True) if holds]
-        said = f"{{ pieces = {count}, {', '.join(f'{key} = true' for key in told)} }}" if told else str(count)
+        parts, waits = [f"pieces = {count}"], breaks
+        if members[-1] in bands:
+            number, axis, *begins = (int(each) for each in bands[members[-1]])
+            waits = any(begins)
+            parts = [f"pieces = {number}", f"axis = {axis}"]
+        told = zip(FLAGS, (waits, members[-1] in in_l1), strict=True)
+        parts += [f"{key} = true" for key, holds in told if holds]
+        said = f"{{ {', '.join(parts)} }}" if len(parts) > 1 else str(count)
         lines.append(f'"{members[-1]}" = {said}' + (f"  # {shown}" if shown else ""))
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from tvm import ir, s_tir, sym, tirx
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
+from compiler.tir.near import strides_of_parameters
 from compiler.tir.rewriter import loop_with, uses
 from compiler.tir.sblocks import block_with
 from compiler.tir.scopes import ISA_DTYPE
@@ -34,7 +35,10 @@ def in_lines(func: Any, rows_axis: int, chip: Chip) -> Any:
     2. Tensors have columns behind rows, all those of the result and no others: windows neither step nor stand over an
        edge.
     3. A row fills a block of bytes, and rows of a fractal: shorter ones cannot be cut as well as they were.
+    4. No parameter is a band of another tensor: behind its last row comes no other.
     """
+    if strides_of_parameters(func):
+        return func
     places = _Places()
     for realize in _realizations(func):
         if not places.take(realize, rows_axis):

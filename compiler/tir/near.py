@@ -1,13 +1,19 @@
-"""What a kernel is told of where its parameters will lie: those in LLB, and how much of it is left for the kernel."""
+"""What a kernel is told of where its parameters will lie: those in LLB, how much of it is left for the kernel, and how
+far from each other the rows of those are that are bands of other tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tvm import tirx
+
 from compiler.target import Chip
+from compiler.tir.structure import structural_map
 
 NEAR = "near"  # attribute of a PrimFunc: the indices of parameters that are meant to lie in LLB
+STRIDES = "strides"  # attribute of a PrimFunc: index and strides of each parameter that is a band of another tensor
 ROOM = "llb_room"  # attribute of a PrimFunc: the bytes of LLB that the kernel may take for itself
 
 
@@ -15,11 +21,40 @@ def placed_near(func: Any, indices: Iterable[int], room_bytes: int) -> Any:
     return func.with_attrs({NEAR: sorted(indices), ROOM: room_bytes})
 
 
+def strided(func: Any, strides: Mapping[int, Sequence[int]]) -> Any:
+    """The function with parameters of which these are bands of other tensors."""
+    return func.with_attr(STRIDES, [[index, *each] for index, each in strides.items()]) if strides else func
+
+
+def strides_of_parameters(func: Any) -> dict[int, tuple[int, ...]]:
+    """Of those that are bands of other tensors."""
+    found = ([int(each) for each in entry] for entry in _attribute(func, STRIDES, ()))
+    return {index: tuple(strides) for index, *strides in found}
+
+
+def with_strides(func: Any) -> Any:
+    """The function whose parameters have the strides that it was told of."""
+    told = strides_of_parameters(func)
+    if not told:
+        return func
+    made = {
+        func.params[index]: tirx.decl_buffer(
+            func.params[index].shape, func.params[index].dtype, func.params[index].name, strides=list(strides),
+            scope=func.params[index].scope(), layout=None,
+        )
+        for index, strides in told.items()
+    }  # fmt: skip
+    body = structural_map(func.body, (tirx.Var, lambda var: made.get(var, var)))
+    return tirx.PrimFunc([made.get(param, param) for param in func.params], body).with_attrs(dict(func.attrs.items()))
+
+
 def placement(func: Any) -> str:
     """What a kernel is told, as text; empty where it is told nothing."""
     if func.attrs is None or ROOM not in func.attrs:
         return ""
-    return f" near {[int(index) for index in _attribute(func, NEAR, ())]} room {int(func.attrs[ROOM])}"
+    strides = strides_of_parameters(func)
+    bands = f" strides {strides}" if strides else ""
+    return f" near {[int(index) for index in _attribute(func, NEAR, ())]} room {int(func.attrs[ROOM])}{bands}"
 
 
 def near_parameters(func: Any) -> frozenset[Any]:

@@ -12,10 +12,11 @@ from tvm import ir, relax
 from compiler import graph
 from compiler.clusters import chip_of
 from compiler.codegen.residence import llb_pays
-from compiler.operators import TensorType, find
+from compiler.operators import TensorType
 from compiler.schedule.automatic import best, fits
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import PIECES, SEARCH, Manual, is_view, members_of
+from compiler.schedule.movement import added_movement, operator_kernel
 from compiler.schedule.pieces import cut_axis, piece_type
 from compiler.schedule.plan import Cut, Join, Piece, Run, Step, steps_of
 from compiler.schedule.storage import storage_of
@@ -125,32 +126,12 @@ def _function(builder: Any, cuts: Cuts, step: Step) -> Any:
         axis = cut_axis(shape)
         first, rows = number % times * (shape[axis] // times), shape[axis] // times
         given = [np.array([each]) for each in (first, first + rows, axis)]
-        return _moving(builder, "Slice", [TensorType(shape, graph.dtype_of(value)), *given], value, {})
+        kernel = operator_kernel("Slice", [TensorType(shape, graph.dtype_of(value)), *given], {})
+        return added_movement(builder, kernel, value)
     shapes = [_piece_shape(part) for part in step.parts]
     axis = cut_axis(_piece_shape(step.made))
     types = [TensorType(shape, graph.dtype_of(value)) for shape in shapes]
-    return _moving(builder, "Concat", types, value, {"axis": axis})
-
-
-def _moving(builder: Any, operator: str, inputs: list[Any], value: Any, attributes: dict[str, Any]) -> Any:
-    """A group of one operator that says where something lies."""
-    found = find("", operator)
-    if found is None:
-        raise LookupError(operator)
-    (func,) = found.kernels(inputs, attributes)
-    function = builder.add_func(func.without_attr("global_symbol"), operator.lower())
-    params = [
-        relax.Var(f"p{index}", relax.TensorType(each.shape, each.dtype))
-        for index, each in enumerate(inputs)
-        if isinstance(each, TensorType)
-    ]
-    result = func.params[-1]
-    attrs = {"tw.group": "movement", "tw.calls": [str(value.name)]}
-    with builder.function(f"{operator.lower()}_{len(builder.get().functions)}", params, attrs=attrs, private=True):
-        with builder.dataflow():
-            kind = relax.TensorType([int(n) for n in result.shape], str(result.dtype))
-            output = builder.emit_output(relax.call_tir(function, params, [kind]))
-        return builder.emit_func_output(output)
+    return added_movement(builder, operator_kernel("Concat", types, {"axis": axis}), value)
 
 
 def _piece_shape(piece: Piece) -> tuple[int, ...]:

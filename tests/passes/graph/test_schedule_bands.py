@@ -1,0 +1,160 @@
+"""ScheduleBands: the calls of main in bands of rows, the same results, no kernel that only cuts or joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from compiler import api, driver, graph, model_kernels
+from compiler.errors import InvalidError
+from compiler.frontend import import_model
+from compiler.kernels import NoRoadLeft, Road
+from compiler.pipeline import Observer
+from compiler.runtime.loaded import load
+from compiler.schedule.manual import Manual, parse_schedule
+from compiler.target import load_chip
+from passes.graph.group_operators import GroupOperators
+from passes.graph.schedule_bands import ScheduleBands
+from tests.test_driver import model, node
+
+RNG = np.random.default_rng(17)
+SAME = [1, 1, 1, 1]
+NODES = [
+    node("Conv", "x w", "a", pads=SAME),
+    node("Relu", "a", "b"),
+    node("Conv", "b v", "c", pads=SAME),
+    node("Add", "c b", "d"),
+    node("MaxPool", "d", "e", kernel_shape=[3, 3], strides=[2, 2], pads=SAME),
+    node("Conv", "e u", "f", pads=[2, 1, 2, 1], dilations=[2, 1], strides=[1, 2]),
+    node("Sigmoid", "f", "g"),
+    node("GlobalAveragePool", "g", "h"),
+    node("ReduceMax", "d", "i", axes=[2, 3], keepdims=1),
+    node("Add", "h i", "y"),
+]
+
+
+def weight(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+WEIGHTS = {"w": weight(8, 3, 3, 3), "v": weight(8, 8, 3, 3), "u": weight(8, 8, 3, 3)}
+CALLS = ("b", "d", "e", "g", "h", "y")
+
+
+def told(bands: Mapping[str, str]) -> Manual:
+    return parse_schedule("\n".join(["[pieces]", *(f'"{name}" = {bands.get(name, "1")}' for name in CALLS)]))
+
+
+def banded(*names: str, count: int, **more: str) -> dict[str, str]:
+    return {name: f"{{ pieces = {count}, axis = 2{more.get(name, '')} }}" for name in names}
+
+
+@pytest.mark.parametrize(("bands", "batch"), [
+    (banded("b", "d", "e", "g", count=4), 1),  # 15 rows of e and g
+    (banded("b", "d", count=3) | banded("e", "g", count=2), 2),
+    (banded("b", "d", "e", "g", count=2, e=", after_all = true"), 1),
+    (banded("d", count=8), 1),
+])  # fmt: skip
+def test_results_are_the_same_to_the_bit(bands: dict[str, str], batch: int) -> None:
+    """`d` is read in its own cascade with rows at its edges, and whole by others."""
+    source = model(NODES, {"x": (batch, 3, 30, 32)}, ["y", "g"], **WEIGHTS)
+    x = {"x": RNG.standard_normal((batch, 3, 30, 32)).astype(np.float32)}
+    whole = api.compile(source, "tiny").run(x)
+    compiled = api.compile(source, "tiny", schedule=told(bands))
+    found = compiled.run(x, hazards=True)
+    for name, expected in zip(("y", "g"), ReferenceEvaluator(onnx.load_from_string(source)).run(None, x), strict=True):
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found[name], whole[name])
+    assert parse_schedule(compiled.schedule).axes.keys() == bands.keys()
+    written = parse_schedule(compiled.schedule)
+    assert (written.pieces, written.after_all) == (told(bands).pieces, told(bands).after_all)
+
+
+def test_no_kernel_cuts_or_joins() -> None:
+    source = model(NODES, {"x": (1, 3, 30, 32)}, ["y", "g"], **WEIGHTS)
+    manual = told(banded("b", "d", "e", "g", count=3))
+    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    whole = driver.compile_model(source, load_chip("tiny"))
+    assert len(compilation.steps) == 3 * (len(whole.steps) - 2) + 2
+
+
+def test_sequences_in_bands() -> None:
+    nodes = [node("MatMul", "x w", "a"), node("Gelu", "a", "b"), node("MatMul", "b v", "c"), node("Add", "c x", "y")]
+    source = model(nodes, {"x": (2, 24, 16)}, ["y"], w=weight(16, 32), v=weight(32, 16))
+    x = {"x": RNG.standard_normal((2, 24, 16)).astype(np.float32)}
+    names = list(parse_schedule(api.compile(source, "tiny").schedule).pieces)
+    text = "\n".join(["[pieces]", *(f'"{name}" = {{ pieces = 3, axis = 1 }}' for name in names)])
+    found = api.compile(source, "tiny", schedule=parse_schedule(text)).run(x, hazards=True)["y"]
+    np.testing.assert_allclose(found, api.compile(source, "tiny").run(x)["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("bands", "line"), [
+    (banded("h", count=2), 6),  # one row
+    (banded("g", "h", count=2), 5),  # all rows of g are needed for h
+    (banded("b", count=64), 2),
+    ({"b": "{ pieces = 2, axis = 7 }"}, 2),
+])  # fmt: skip
+def test_what_cannot_be_is_named(bands: dict[str, str], line: int) -> None:
+    source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
+    with pytest.raises(InvalidError) as caught:
+        api.compile(source, "tiny", schedule=told(bands))
+    place = caught.value.problems[0].place
+    assert caught.value.problems[0].code == "TW2632"
+    assert place is not None
+    assert place.line == line
+
+
+def test_what_fits_stays_whole() -> None:
+    module = import_model(model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)).module
+    module = GroupOperators().run(module, load_chip("tiny"))
+    assert ScheduleBands().run(module, load_chip("tw2")) is module
+    assert ScheduleBands().run(module, load_chip("tw1")) is module  # where no LLB is everybody's
+
+
+def test_an_image_that_does_not_fit_is_cut() -> None:
+    """On tiny: 128 KiB of LLB, and DDR of eight bytes in a cycle."""
+    nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
+    source = model(nodes, {"x": (1, 4, 128, 64)}, ["y"])
+    x = {"x": RNG.standard_normal((1, 4, 128, 64)).astype(np.float32)}
+    (expected,) = ReferenceEvaluator(onnx.load_from_string(source)).run(None, x)
+    cycles = []
+    for without in (frozenset[str](), frozenset({"schedule-bands"})):
+        compilation = driver.compile_model(source, load_chip("tiny"), observer=Observer(without=without))
+        loaded = load(compilation.model)
+        np.testing.assert_allclose(loaded.run(x, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
+        cycles.append(loaded.cycles)
+    assert cycles[0] < cycles[1]
+
+
+def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on the host reads tensors that are no bands: then nothing is cut."""
+    compile_jobs = model_kernels.compile_jobs
+
+    def without_pooling(jobs: Any, *rest: Any) -> list[Any]:
+        failed = NoRoadLeft("pool", [Road("all", "none for this test")])
+        made = compile_jobs(jobs, *rest)
+        return [failed if job.schedule == "pooling" else one for job, one in zip(jobs, made, strict=True)]
+
+    monkeypatch.setattr(model_kernels, "compile_jobs", without_pooling)
+    source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
+    manual = told(banded("b", "d", "e", "g", count=3))
+    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    assert sum(step.host is not None for step in compilation.steps) == 1
+    x = {"x": RNG.standard_normal((1, 3, 30, 32)).astype(np.float32)}
+    (expected,) = ReferenceEvaluator(onnx.load_from_string(source)).run(None, x)
+    np.testing.assert_allclose(load(compilation.model).run(x)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_bands_keep_their_names() -> None:
+    source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
+    manual = told(banded("b", "d", count=3))
+    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    named = {each for step in compilation.steps for each in step.nodes}
+    assert named == {each.name for each in NODES}
+    assert len(graph.read(compilation.module["main"]).calls) > len(CALLS)
+    assert onnx.load_from_string(source).graph.node[0].name in compilation.steps[0].nodes
