@@ -77,15 +77,18 @@ class _Choice:
         return template.is_possible(functions, self.kernels.chip)
 
     def _think(self, able: list[Chain]) -> None:
-        """Note the analytical cost of kernels of several calls."""
+        """Note the analytical cost of kernels of several calls; of those that are alike once."""
         module, functions = with_functions(self.kernels.module, able)
+        costs = dict[tuple[str, Any], float]()
         for part, (callee, given) in zip(able, functions, strict=True):
             use = self.kernels.use_of(module, callee, part.calls, given)
             self.jobs[part.callees] = use
-            thought = SLOWER * _least_cycles(use, self.kernels)
+            key = self.kernels.key(use)
+            if key not in costs:
+                costs[key] = SLOWER * _least_cycles(use, self.kernels)
             apart = sum(self.cycles.get((callee,), 0.0) for callee in part.callees)
-            if thought < PAYS * apart:
-                self.thought[part.callees] = thought
+            if costs[key] < PAYS * apart:
+                self.thought[part.callees] = costs[key]
 
     def _compile(self, keys: Iterable[tuple[str, ...]]) -> None:
         wanted = {key: self.jobs[key] for key in keys if key in self.jobs}
