@@ -13,14 +13,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from ci.kernel_shapes import single_operators
 from ci.one_kernel import alone
 from ci.pass_table import model_kernels
 from ci.performance.measure import measured_run
-from compiler.cost import Unpredictable, predict, predict_program
-from compiler.driver import Options, compile_model
+from compiler.cost import Unpredictable, predict
+from compiler.driver import Options, compile_model, predicted_cycles
 from compiler.errors import TilewrightError
 from compiler.kernel_pool import Job, compile_jobs
 from compiler.kernels import Kernel
@@ -89,19 +90,16 @@ def compared_program(name: str, chip: Chip) -> Compared | None:
     shapes = {each.name: each.shape for each in zoo.manifest(name).inputs if each.symbols}
     options = Options(precision="fp16", shapes=shapes, cache=False)
     compilation = compile_model(zoo.build(name).SerializeToString(), chip, options)
-    (segment, *others), steps = compilation.model.segments, compilation.steps
-    if others or not isinstance(segment, ProgramSegment):
+    if not all(isinstance(segment, ProgramSegment) for segment in compilation.model.segments):
         return None
-    turns = {f"k{at}.{step.name}": step.kernel.code.turns for at, step in enumerate(steps) if step.kernel is not None}
     begin = time.perf_counter()
-    try:
-        predicted = predict_program(segment.program, compilation.model.chip, turns).cycles
-    except Unpredictable:
-        return None
+    predicted = predicted_cycles(compilation)
     middle = time.perf_counter()
+    if not isfinite(predicted):
+        return None
     simulated = measured_run(compilation.model, zoo.inputs(name)).cycles
     spent = time.perf_counter() - middle
-    return Compared(name, chip.name, "whole model", simulated, predicted, spent, middle - begin)
+    return Compared(name, chip.name, "whole model", simulated, round(predicted), spent, middle - begin)
 
 
 def report(found: Sequence[Compared], shown: int) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from compiler.buffers import Buffers
 from compiler.clusters import clusters_of, of_all, undivided
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
+from compiler.cost import Unpredictable, predict_program
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.kept_in_l1 import kept_in_l1
-from compiler.kernels import Road
+from compiler.kernels import Kernel, Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
@@ -66,7 +68,17 @@ def compile_model(
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
-    kernels = kept_in_l1(plan(source, chip, options, observer), manual_of(options))
+    apart, manual = plan(source, chip, options, observer), manual_of(options)
+    together = kept_in_l1(apart, manual)
+    found = _compiled(together, chip, options, observer)
+    if together is apart or manual is not None:
+        return found
+    # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
+    other = _compiled(apart, chip, options, observer)
+    return found if predicted_cycles(found) < predicted_cycles(other) else other
+
+
+def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
     steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
@@ -77,6 +89,20 @@ def compile_model(
         steps, roads = kernels.compile_all()
     model, far = _linked(steps, kernels, chip, options, observer)
     return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads), far)
+
+
+def predicted_cycles(compilation: Compilation) -> float:
+    """Of all programs of the model, one after another; infinite where data decides what they do."""
+    programs = [each.program for each in compilation.model.segments if isinstance(each, ProgramSegment)]
+    runs = [run for run, host in _runs(compilation.steps) if host is None]
+    cycles = 0.0
+    for program, run in zip(programs, runs, strict=True):
+        turns = {name: kernel.code.turns for name, kernel, _ in _labelled(run)}
+        try:
+            cycles += predict_program(program, compilation.model.chip, turns).cycles
+        except Unpredictable:
+            return inf
+    return cycles
 
 
 def plan(
@@ -145,6 +171,13 @@ def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
     return runs
 
 
+def _labelled(run: Sequence[Step]) -> Iterator[tuple[str, Kernel, tuple[str, ...]]]:
+    """The kernels of a run by their names in the program, with the buffers that they are called with."""
+    for index, step in enumerate(run):
+        if step.kernel is not None:
+            yield f"k{index}.{step.name}", step.kernel, step.arguments
+
+
 def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer: pipeline.Observer) -> Linked:
     buffers = planned.buffers
     used = dict.fromkeys(name for step in run for name in step.arguments)
@@ -163,11 +196,7 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer:
         elif buffer.role == "output" and name not in written:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
         declared.append(buffer if planned.clusters == 1 else of_all(buffer, planned.shapes, planned.clusters))
-    kernels = [
-        PlacedKernel(f"k{index}.{step.name}", step.kernel.code, step.arguments)
-        for index, step in enumerate(run)
-        if step.kernel is not None
-    ]
+    kernels = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(run)]
     return link(
         kernels,
         planned.chip,

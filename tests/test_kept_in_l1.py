@@ -57,6 +57,11 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
     assert compiler.compile(SOURCE, "tw1", precision="fp16", schedule=file).schedule == artifact.schedule
 
 
+def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "predicted_cycles", lambda found: -len(found.steps))
+    assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16")).steps) == 3
+
+
 def test_ablations_leave_it_out() -> None:
     compilation = driver.compile_model(
         SOURCE, load_chip("tw1"), driver.Options("fp16"), Observer(without=frozenset({SWITCH}))
