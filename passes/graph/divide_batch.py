@@ -12,10 +12,13 @@ from compiler import graph
 from compiler.clusters import CLUSTERS
 from compiler.codegen.residence import llb_pays
 from compiler.errors import InvalidError, Problem
-from compiler.schedule.automatic import best, undivided_cycles
+from compiler.schedule.automatic import best, fits, undivided_cycles
+from compiler.schedule.cascades import Cascades
+from compiler.schedule.cascading import best_cascades
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import Manual
 from compiler.schedule.pieces import cut_axis
+from compiler.schedule.storage import storage_of
 from compiler.target import Chip
 from passes.base import Pass
 
@@ -33,7 +36,7 @@ class DivideBatch(Pass):
     (1) each result of the model can be cut into as many pieces as there are clusters, and with it all that it is made
         of is cut, or does not depend on the batch (:mod:`compiler.schedule.pieces`),
     (2) inputs and constants are read in contiguous pieces, or as a whole, and not all inputs as a whole, and
-    (3) it is predicted to be faster (:mod:`compiler.schedule.automatic`).
+    (3) it is predicted to be faster (:mod:`compiler.schedule.automatic`, :mod:`compiler.schedule.cascading`).
     Where main says already how many clusters divide it, it stays as it is.
     """
 
@@ -53,8 +56,16 @@ class DivideBatch(Pass):
         if cut is None:  # (1), (2)
             return subject
         divided = _divided(subject, body, cuts, cut, chip.clusters)
-        cycles = best(divided, Cuts(divided), chip.one_cluster()).cycles
-        return divided if cycles < undivided_cycles(subject, chip) * WORTH else subject  # (3)
+        pays = _part_cycles(divided, chip.one_cluster()) < undivided_cycles(subject, chip) * WORTH  # (3)
+        return divided if pays else subject
+
+
+def _part_cycles(module: Any, chip: Chip) -> float:
+    """Of one cluster's part, in pieces of the batch or in bands."""
+    pieces = best(module, Cuts(module), chip).cycles
+    if fits(storage_of(module, graph.read(module["main"])), chip):
+        return pieces
+    return min(pieces, best_cascades(Cascades(module), chip).cycles)
 
 
 def _as_told(module: Any, chip: Chip, manual: Manual) -> Any:

@@ -12,7 +12,6 @@ from compiler.codegen.residence import llb_pays
 from compiler.schedule.automatic import fits
 from compiler.schedule.cascades import Cascades, cascaded
 from compiler.schedule.cascading import best_cascades
-from compiler.schedule.chains import chains
 from compiler.schedule.manual import Manual, is_view, members_of, with_bands
 from compiler.schedule.storage import storage_of
 from compiler.target import Chip
@@ -31,8 +30,7 @@ class ScheduleBands(Pass):
     (2) they follow one another, and what one needs as a whole is made before the first of them, and
     (3) that is predicted to be faster (:mod:`compiler.schedule.cascading`), or a person says it.
     Bands at the edges of an image are functions of their own, those between share theirs. Nothing is cut where all that
-    lives at once fits on the chip, nor what runs in pieces of the batch already, nor, unless a person says it,
-    convolutions whose results may stay in L1 (:mod:`compiler.schedule.chains`): bands leave them less to share.
+    lives at once fits on the chip, nor what runs in pieces of the batch already.
     """
 
     name: ClassVar[str] = "schedule-bands"
@@ -48,7 +46,7 @@ class ScheduleBands(Pass):
         if not llb_pays(chip) or fits(storage_of(subject, body), chip):
             return subject
         cascades = Cascades(subject)
-        found = best_cascades(cascades, chip, _in_pieces(subject, body) | _linked(subject, body)).cascades
+        found = best_cascades(cascades, chip, _in_pieces(subject, body)).cascades
         return with_bands(cascaded(cascades, found), subject, found) if found else subject
 
 
@@ -57,9 +55,3 @@ def _in_pieces(module: Any, body: graph.Body) -> frozenset[int]:
     names = [() if is_view(module, call) else tuple(members_of(module, call)) for call in body.calls]
     times = Counter(names)
     return frozenset(at for at, name in enumerate(names) if times[name] > 1)
-
-
-def _linked(module: Any, body: graph.Body) -> frozenset[int]:
-    """The calls that may share a kernel with those that read their results, and these."""
-    names = {call.name for chain in chains(module) if len(chain.calls) > 1 for call in chain.calls}
-    return frozenset(at for at, call in enumerate(body.calls) if call.name in names)
