@@ -89,7 +89,7 @@ def compile(
     """
     from compiler.driver import Options, compile_model
     from compiler.report.compilation import report_of
-    from compiler.schedule.manual import written
+    from compiler.schedule.files import written
 
     sources = (ops,) if isinstance(ops, str | os.PathLike) else tuple(ops)
     options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule)

@@ -24,7 +24,8 @@ from compiler.kernels import Kernel, Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
-from compiler.schedule.manual import Manual, load_schedule
+from compiler.schedule.files import load_schedule
+from compiler.schedule.manual import Manual
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
 

@@ -12,7 +12,8 @@ from compiler.errors import Diagnostics, InvalidError
 from compiler.kernels import Kernel, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.schedule.chains import Chain, chains, linked, with_functions
-from compiler.schedule.manual import Manual, members_of
+from compiler.schedule.manual import Manual
+from compiler.schedule.noted import members_of
 from compiler.tiling import chain as template
 from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile

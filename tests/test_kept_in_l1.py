@@ -14,7 +14,7 @@ from compiler import driver
 from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
 from compiler.pipeline import Observer
-from compiler.schedule.manual import parse_schedule
+from compiler.schedule.files import parse_schedule
 from compiler.target import load_chip
 from tests.test_driver import model, node
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from compiler.driver import Compilation
     from compiler.kernels import Kernel
     from compiler.model_kernels import Step
-    from compiler.schedule.manual import Searched
+    from compiler.schedule.noted import Searched
 
 SCHEMA_VERSION = 1
 
@@ -137,7 +137,7 @@ class Report:
 
 
 def report_of(compilation: Compilation) -> Report:
-    from compiler.schedule.manual import searched_of
+    from compiler.schedule.noted import searched_of
 
     model = compilation.model
     programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]

@@ -14,7 +14,7 @@ and last band only, and these are other functions than those between. A function
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from tvm import ir, s_tir, sym, tirx
 
 from compiler import graph
 from compiler.schedule.pieces import NEVER
+from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
 
 Band = tuple[int, int]  # rows from the first to before the second
@@ -144,7 +145,7 @@ class _Finder:
     stages: list[_Stage] = field(default_factory=list)  # readers before what makes what they read
 
     def run(self, axis: int) -> bool:
-        blocks = list(_innermost(self.func.body))
+        blocks = list(innermost(self.func.body))
         made: list[Any] = [_target(realize.block) for realize in blocks]
         if None in made or len(set(made)) != len(made) or not made or not made[-1].same_as(self.func.params[-1]):
             return False
@@ -229,17 +230,6 @@ class _Finder:
             if sum(isinstance(value, tirx.Var) and value in counting for value in realize.iter_values) > 1:
                 return False
         return True
-
-
-def _innermost(body: Any) -> Iterator[Any]:
-    """The realizations of blocks that hold no others."""
-    found: list[Any] = []
-    structural_walk(body, (s_tir.SBlockRealize, found.append))
-    for realize in found:
-        inner: list[Any] = []
-        structural_walk(realize.block.body, (s_tir.SBlockRealize, inner.append))
-        if not inner:
-            yield realize
 
 
 def _parts(block: Any) -> list[Any]:

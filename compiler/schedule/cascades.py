@@ -33,6 +33,10 @@ class Cascade:
     count: int
     axis: int
 
+    def continues(self, before: Cascade) -> bool:
+        """Whether the two are one cascade."""
+        return before.end == self.first and (before.count, before.axis) == (self.count, self.axis)
+
 
 @dataclass(frozen=True)
 class Made:

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import ir, relax
 
 from compiler import graph
-from compiler.schedule.manual import IN_L1, PIECES, is_view, members_of
+from compiler.schedule.noted import IN_L1, PIECES, members_of, pieces_of
 
 CHAIN = "chain"  # the class of a kernel of several convolutions
 
@@ -69,12 +69,9 @@ def linked(module: Any, chosen: Collection[Chain]) -> Any:
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
     left_out = {call.var for chain in chosen for call in chain.calls[:-1]}
     functions = {chain.calls[-1].var: _function(builder, module, chain) for chain in chosen}
-    attributes = dict(module["main"].attrs.items())
-    if PIECES not in attributes:
-        calls = [call for call in body.calls if not is_view(module, call)]
-        attributes[PIECES] = [(members_of(module, call), 1, False) for call in calls]
     kept = [members_of(module, call)[-1] for chain in chosen for call in chain.calls[:-1]]
-    attributes[IN_L1] = list(dict.fromkeys(kept))
+    noted = {PIECES: pieces_of(module), IN_L1: list(dict.fromkeys(kept))}
+    attributes = {**dict(module["main"].attrs.items()), **noted}
     made: dict[Any, Any] = {}
     with builder.function("main", list(body.params), attrs=attributes):
         with builder.dataflow():

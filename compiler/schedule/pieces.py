@@ -13,7 +13,7 @@ contiguous. From there it goes back to what they are made of, each of it cut alo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -24,6 +24,7 @@ from tvm_ffi import structural_equal
 from compiler import graph
 from compiler.operators.views import viewed
 from compiler.tir.rewriter import loop_with
+from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
 
 # Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
@@ -170,7 +171,7 @@ class _Cutter:
     def proof(self) -> Proof | None:
         self.shapes = {buffer: shape_of(buffer) for buffer in self.func.params}
         structural_walk(self.func.body, (s_tir.SBlock, self._allocations))
-        blocks = list(_innermost(self.func.body))
+        blocks = list(innermost(self.func.body))
         written = {store.buffer for realize in blocks for store in _stores(realize.block)}
         results = [param for param in self.func.params if param in written]
         for result in results:
@@ -320,17 +321,6 @@ class _Shift:
 
 
 # ---- nodes -------------------------------------------------------------------------------------------------------
-
-
-def _innermost(body: Any) -> Iterator[Any]:
-    """The realizations of blocks that hold no others."""
-    found: list[Any] = []
-    structural_walk(body, (s_tir.SBlockRealize, found.append))
-    for realize in found:
-        inner: list[Any] = []
-        structural_walk(realize.block.body, (s_tir.SBlockRealize, inner.append))
-        if not inner:
-            yield realize
 
 
 def _stores(node: Any) -> list[Any]:

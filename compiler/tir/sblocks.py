@@ -1,13 +1,13 @@
-"""TVM's blocks with other contents."""
+"""TVM's blocks: where they are, and with other contents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tvm import s_tir, tirx
 
-from compiler.tir.structure import items
+from compiler.tir.structure import items, structural_walk
 
 FIELDS = (
     "iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations",
@@ -27,3 +27,14 @@ def in_other_buffers(block: Any, buffers: Mapping[Any, Any], **fields: Any) -> A
     )
     allocated = [buffers.get(buffer, buffer) for buffer in items(block.alloc_buffers)]
     return block_with(block, **{"reads": reads, "writes": writes, "alloc_buffers": allocated, **fields})
+
+
+def innermost(body: Any) -> Iterator[Any]:
+    """The realizations of blocks that hold no others."""
+    found: list[Any] = []
+    structural_walk(body, (s_tir.SBlockRealize, found.append))
+    for realize in found:
+        inner: list[Any] = []
+        structural_walk(realize.block.body, (s_tir.SBlockRealize, inner.append))
+        if not inner:
+            yield realize

@@ -12,7 +12,8 @@ from compiler.codegen.residence import llb_pays
 from compiler.schedule.automatic import fits
 from compiler.schedule.cascades import Cascades, cascaded
 from compiler.schedule.cascading import best_cascades
-from compiler.schedule.manual import Manual, is_view, members_of, with_bands
+from compiler.schedule.manual import Manual
+from compiler.schedule.noted import is_view, members_of, with_bands
 from compiler.schedule.storage import storage_of
 from compiler.target import Chip
 from passes.base import Pass

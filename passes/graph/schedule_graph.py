@@ -15,8 +15,9 @@ from compiler.codegen.residence import llb_pays
 from compiler.operators import TensorType
 from compiler.schedule.automatic import best, fits
 from compiler.schedule.cuts import Cuts
-from compiler.schedule.manual import PIECES, SEARCH, Manual, is_view, members_of
+from compiler.schedule.manual import Manual
 from compiler.schedule.movement import added_movement, operator_kernel
+from compiler.schedule.noted import PIECES, SEARCH, is_view, members_of
 from compiler.schedule.pieces import cut_axis, piece_type
 from compiler.schedule.plan import Cut, Join, Piece, Run, Step, steps_of
 from compiler.schedule.storage import storage_of

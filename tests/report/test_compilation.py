@@ -8,7 +8,7 @@ import compiler
 from compiler.driver import Options, compile_model
 from compiler.report.compilation import report_of
 from compiler.report.text import summary
-from compiler.schedule.manual import Searched
+from compiler.schedule.noted import Searched
 from compiler.target import load_chip
 from models import zoo
 from tests.test_driver import model, node

@@ -14,7 +14,7 @@ import compiler
 from compiler import driver
 from compiler.cli.main import main
 from compiler.errors import InputError, InvalidError
-from compiler.schedule.manual import load_schedule, parse_schedule
+from compiler.schedule.files import load_schedule, parse_schedule
 from compiler.target import load_chip
 from tests.test_driver import model, node
 

@@ -16,7 +16,8 @@ from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
-from compiler.schedule.manual import Manual, parse_schedule
+from compiler.schedule.files import parse_schedule
+from compiler.schedule.manual import Manual
 from compiler.target import load_chip
 from passes.graph.group_operators import GroupOperators
 from passes.graph.schedule_bands import ScheduleBands

@@ -1,0 +1,113 @@
+"""Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
+
+clusters = 4              # divide the batch; 1: all work together
+[pieces]                  # of calls in their order; depth first where each count divides the one before it
+"Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
+"Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
+"Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the one call that reads it
+"Conv_3" = { pieces = 8, axis = 2 }                 # in bands of rows, as the calls beside it that say the same
+"logits" = 1              # /fc/Gemm
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compiler import graph
+from compiler.clusters import clusters_of
+from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
+from compiler.schedule.manual import Manual
+from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
+
+FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
+MAX_FILE_BYTES = 4 << 20
+_KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
+
+
+def load_schedule(path: Path) -> Manual:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        text = f"cannot read the schedule: {error.strerror or type(error).__name__}"
+        raise InputError(Problem("TW2630", text, Place(str(path)))) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(Problem("TW2630", f"a schedule may have at most {MAX_FILE_BYTES} bytes", Place(str(path))))
+    return parse_schedule(content.decode("utf-8", errors="replace"), str(path))
+
+
+def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"at line (\d+)", str(error))
+        place = Place(file, int(where[1]) if where else text.count("\n") + 1, 1)
+        raise InvalidError(Problem("TW2630", f"not valid TOML: {error}", place)) from error
+    lines = dict[str, int]()
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := _KEY.match(line):
+            lines.setdefault(next(group for group in found.groups() if group is not None), number)
+    problems = Diagnostics()
+
+    def checked(name: str, value: Any) -> None:
+        if type(value) is not int or value < 1:
+            problems.add("TW2630", f"{name} must be a number of at least 1", Place(file, lines.get(name, 0), 1))
+
+    for name in tables.keys() - {"clusters", "pieces"}:
+        problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), "clusters, [pieces]")
+    pieces = tables.get("pieces", {})
+    if not isinstance(pieces, dict):
+        problems.add("TW2630", "pieces must be a table", Place(file, lines.get("pieces", 0), 1))
+        pieces = {}
+    entries = {name: value if isinstance(value, dict) else {"pieces": value} for name, value in pieces.items()}
+    for name, entry in entries.items():
+        checked(name, entry.get("pieces"))
+        _check_flags(name, entry, Place(file, lines.get(name, 0), 1), problems)
+    if "clusters" in tables:
+        checked("clusters", tables["clusters"])
+    problems.raise_if_any(InvalidError)
+    counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
+    after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
+    axes = {name: int(entry["axis"]) for name, entry in entries.items() if "axis" in entry}
+    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes)
+
+
+def _check_flags(name: str, entry: Mapping[str, Any], place: Place, problems: Diagnostics) -> None:
+    for key in entry.keys() - {"pieces", "axis", *FLAGS}:
+        problems.add("TW2630", f"{name} has no {key}", place, ", ".join(("pieces", "axis", *FLAGS)))
+    axis = entry.get("axis", 0)
+    if type(axis) is not int or axis < 0:
+        problems.add("TW2630", f"axis of {name} must be a number of at least 0", place)
+    for key in FLAGS:
+        if not isinstance(entry.get(key, False), bool):
+            problems.add("TW2630", f"{key} of {name} must be true or false", place)
+
+
+def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
+    """The schedule of a compiled module as a file; ``nodes`` are those of ONNX by the names of calls."""
+    in_l1 = {str(name) for name in graph.attribute(module["main"], IN_L1, ())}
+    searched = searched_of(module)
+    bands = {str(name): rest for name, *rest in graph.attribute(module["main"], BANDS, ())}
+    lines = [
+        *([f"# {searched.said}"] if searched is not None else []),
+        f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
+        "",
+        "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",
+    ]
+    for members, count, breaks in pieces_of(module):
+        comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
+        shown = "".join(char if char.isprintable() else "?" for char in comment)
+        parts, waits = [f"pieces = {count}"], breaks
+        if members[-1] in bands:
+            number, axis, *begins = (int(each) for each in bands[members[-1]])
+            waits = any(begins)
+            parts = [f"pieces = {number}", f"axis = {axis}"]
+        told = zip(FLAGS, (waits, members[-1] in in_l1), strict=True)
+        parts += [f"{key} = true" for key, holds in told if holds]
+        said = f"{{ {', '.join(parts)} }}" if len(parts) > 1 else str(count)
+        lines.append(f'"{members[-1]}" = {said}' + (f"  # {shown}" if shown else ""))
+    return "\n".join(lines) + "\n"
