@@ -204,12 +204,18 @@ def _problem(func: Any, chip: Chip) -> Problem:
 
 
 def follows(first: Problem, second: Problem) -> bool:
-    """Whether the feature map of the second is what the first makes, all of it, and the second has whole rows of it."""
+    """Whether the feature map of the second is what the first makes, all of it, and the second has whole rows of it.
+
+    Rows end where the last window does: a stride may leave columns behind it, which none would make.
+    """
     made = first.extents[OUT] * first.extents[GROUP]
     channels = made == second.channels * second.extents[GROUP] and first.extents[N] == second.extents[N]
     shape = second.map_shape == (first.extents[HO], first.extents[WO]) and first.extents[DO] == second.extents[DO]
+    stride, dilation = second.windows.strides[1], second.windows.dilations[1]
+    end = (second.extents[WO] - 1) * stride + (second.kernel[1] - 1) * dilation + 1 - second.windows.pad_left
+    whole = single(second) or (second.windows.pad_left >= 0 and end >= second.map_shape[1])
     flat = second.extents[KD] == 1 and (single(second) or (second.extents[DO] == 1 and second.windows.axes.width > 0))
-    return channels and shape and flat and not first.side_bytes
+    return channels and shape and whole and flat and not first.side_bytes
 
 
 def single(problem: Problem) -> bool:

@@ -27,6 +27,7 @@ CASES: list[tuple[str, tuple[int, ...], list[tuple[int, ...]]]] = [
     ("tw1", (1, 16, 24, 24), [(96, 16, 1, 1, 1, 1, 0), (96, 16, 3, 3, 6, 2, 1), (24, 96, 1, 1, 1, 1, 0)]),
     ("tw2", (1, 48, 33, 31), [(40, 48, 3, 3, 1, 1, 1), (24, 40, 1, 1, 1, 1, 0)]),
     ("tw2", (2, 16, 23, 21), [(96, 16, 1, 1, 1, 1, 0), (96, 16, 3, 3, 6, 1, 1), (24, 96, 1, 1, 1, 1, 0)]),
+    ("tw2", (1, 32, 9, 20), [(32, 32, 3, 3, 1, 1, 1), (32, 32, 2, 2, 1, 2, 0)]),
     ("tiny", (1, 32, 9, 11), [(32, 32, 3, 3, 1, 1, 1), (16, 32, 1, 1, 1, 1, 0)]),
     ("tiny", (1, 16, 9, 9), [(32, 16, 1, 1, 1, 1, 0), (32, 16, 3, 3, 2, 1, 1)]),
 ]
@@ -67,6 +68,16 @@ def test_all_are_what_they_are_apart(chip: str, image: Any, layers: Any, attempt
     result = run(nth, chip, inputs, define, attempt)
     assert np.abs(result.output - expected).max() <= 1e-3 * np.abs(expected).max()
     assert result.description.count("in L1 for") == len(layers) - 1
+
+
+def test_columns_behind_the_last_window_are_not_left_unmade() -> None:
+    shapes = {"x": (1, 32, 9, 19), "w": (1, 1, 2, 3, 3, 32, 16), "v": (1, 1, 2, 2, 2, 32, 16)}
+    x, w, v = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())
+    same = {"dilations": (1, 1), "channels": 32, "outputs": 32}
+    first = convolution(x, w, kernel=(3, 3), strides=(1, 1), pads=(1,) * 4, **same)
+    second = convolution(first, v, kernel=(2, 2), strides=(2, 2), pads=(0,) * 4, **same)
+    with pytest.raises(NoFeasibleTile):
+        chain.space(te.create_prim_func([x, w, v, second]), load_chip("tw2"))
 
 
 def test_what_reads_something_else_has_no_tile() -> None:
