@@ -56,9 +56,9 @@ def room_bytes(chip: Chip) -> int:
     return int(chip.memory_bytes("llb") * KEPT_SHARE)
 
 
-def fits(storage: Storage, chip: Chip) -> bool:
-    """Whether all that lives at once stays on the chip as it is."""
-    return max(storage.live_bytes, default=0) <= room_bytes(chip)
+def fits(storage: Storage, chip: Chip, share: float = KEPT_SHARE) -> bool:
+    """Whether all that lives at once stays on the chip as it is, where it may take such a share of LLB."""
+    return max(storage.live_bytes, default=0) <= int(chip.memory_bytes("llb") * share)
 
 
 def _candidates(module: Any, body: graph.Body) -> list[int]:

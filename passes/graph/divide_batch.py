@@ -10,7 +10,7 @@ from tvm import ir, relax
 
 from compiler import graph
 from compiler.clusters import CLUSTERS
-from compiler.codegen.residence import llb_pays
+from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.errors import InvalidError, Problem
 from compiler.schedule.automatic import best, fits, undivided_cycles
 from compiler.schedule.cascades import Cascades
@@ -63,7 +63,7 @@ class DivideBatch(Pass):
 def _part_cycles(module: Any, chip: Chip) -> float:
     """Of one cluster's part, in pieces of the batch or in bands."""
     pieces = best(module, Cuts(module), chip).cycles
-    if fits(storage_of(module, graph.read(module["main"])), chip):
+    if fits(storage_of(module, graph.read(module["main"])), chip, TIGHT_SHARE):
         return pieces
     return min(pieces, best_cascades(Cascades(module), chip).cycles)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from compiler import graph
 from compiler.clusters import chip_of
-from compiler.codegen.residence import llb_pays
+from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.schedule.automatic import fits
 from compiler.schedule.cascades import Cascades, cascaded
 from compiler.schedule.cascading import best_cascades
@@ -44,7 +44,7 @@ class ScheduleBands(Pass):
             return with_bands(cascaded(Cascades(subject), wanted), subject, wanted) if wanted else subject
         chip = chip_of(subject, chip)
         body = graph.read(subject["main"])
-        if not llb_pays(chip) or fits(storage_of(subject, body), chip):
+        if not llb_pays(chip) or fits(storage_of(subject, body), chip, TIGHT_SHARE):
             return subject
         cascades = Cascades(subject)
         found = best_cascades(cascades, chip, _in_pieces(subject, body)).cascades

@@ -117,6 +117,14 @@ def test_what_fits_stays_whole() -> None:
     assert ScheduleBands().run(module, load_chip("tw1")) is module  # where no LLB is everybody's
 
 
+@pytest.mark.parametrize(("rows", "is_cut"), [(54, False), (128, True)])  # 108 and 256 KiB live at once
+def test_what_fills_the_chip_stays_whole(rows: int, is_cut: bool) -> None:
+    nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
+    module = import_model(model(nodes, {"x": (1, 4, rows, 64)}, ["y"])).module
+    module = GroupOperators().run(module, load_chip("tiny"))
+    assert (ScheduleBands().run(module, load_chip("tiny")) is not module) == is_cut
+
+
 def test_an_image_that_does_not_fit_is_cut() -> None:
     """On tiny: 128 KiB of LLB, and DDR of eight bytes in a cycle."""
     nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
