@@ -125,7 +125,9 @@ def measure(compiler: str, path: Path, cache: Path) -> float:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{compiler} cannot compile {path.name}: {done.stderr.strip()[-2000:]}")
-    return float(done.stdout.split()[-1])
+    seconds = float(done.stdout.split()[-1])
+    print(f"{path.stem} by {compiler}: {seconds:.2f} s", file=sys.stderr)
+    return seconds
 
 
 # ---- the job ---------------------------------------------------------------------------------------------------------

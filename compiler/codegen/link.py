@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.codegen.borders import LOADING, Border, Borders, Order, Reach
 from compiler.codegen.clusters import on_every_cluster
+from compiler.codegen.declared import declared
 from compiler.codegen.kernel import KernelCode, moved_to
 from compiler.codegen.prologue import MEMORY, Ahead
 from compiler.codegen.residence import (
@@ -17,7 +18,6 @@ from compiler.codegen.residence import (
     GraphBuffer,
     Place,
     PlacedKernel,
-    declared,
     far_results,
     plan,
     scratch,

@@ -16,18 +16,16 @@ what lives between kernels a copy: in its LLB, or in a piece of DDR of its own.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from typing import NamedTuple
 
+from compiler.codegen.gaps import pack_in_order
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.memory import MemoryOverflow
 from compiler.codegen.packing import Lifetime, live_peak
 from compiler.codegen.shared_room import SharedRoom
-from compiler.isa.program import Buffer
 from compiler.target import Chip
 
 ROLES = ("input", "output", "inout", "constant", "intermediate")
@@ -101,7 +99,11 @@ def plan(
     runs = _runs([kernel.bindings() for kernel in kernels], in_place, wanted, lives, parts)
     places |= {name: Place("llb", offset) for name, offset in _in_llb(near, wanted, lives, runs, chip).items()}
     rest = [buffer for buffer in [*between, *far] if buffer.name not in places]
-    found, size = _packed(rest, lives, alignment)
+    sized = {
+        name: replace(life, size_bytes=_aligned(life.size_bytes, alignment))
+        for name, life in _sized(rest, lives).items()
+    }
+    found, size = pack_in_order(sized, RESTS[0])
     step = size if clusters > 1 else 0
     places |= {name: Place("ddr", end + offset, step) for name, offset in found.items()}
     _check_fits("ddr", end + size * clusters, [*buffers, *far], chip)
@@ -210,6 +212,11 @@ def _rounded(size: int) -> int:
 
 def _alignment(chip: Chip) -> int:
     return max(_LEAST_ALIGNMENT, chip.transfer.ddr_line_bytes)
+
+
+def _life(buffer: GraphBuffer, lives: Mapping[str, Lifetime]) -> Lifetime:
+    """A buffer that no kernel uses lives at the start."""
+    return lives.get(buffer.name, Lifetime(0, 0, 0))
 
 
 def _sized(buffers: Iterable[GraphBuffer], lives: Mapping[str, Lifetime]) -> dict[str, Lifetime]:
@@ -389,121 +396,5 @@ def _lifetimes(steps: Sequence[Sequence[str]], parts: Mapping[str, GraphBuffer])
     return {name: Lifetime(0, first[name], last[name]) for name in first}
 
 
-# ---- packing -----------------------------------------------------------------------------------------------------
-
-
-def _packed(
-    buffers: Iterable[GraphBuffer], lives: Mapping[str, Lifetime], alignment: int
-) -> tuple[dict[str, int], int]:
-    """Offsets for all buffers, in the order in which they come to life, and the bytes that all take.
-
-    Each takes the tightest gap; a gap is free again some steps after the last use.
-    """
-    gaps, ending, offsets, end = _Gaps(), list[tuple[int, int, int]](), dict[str, int](), 0
-    for buffer in sorted(buffers, key=lambda b: _life(b, lives).first):
-        life, size = _life(buffer, lives), _aligned(buffer.size_bytes, alignment)
-        while ending and ending[0][0] + RESTS[0] < life.first:
-            _, low, high = heappop(ending)
-            gaps.free(low, high)
-        offset = gaps.take(size, end)
-        if offset is None:
-            offset = gaps.last_start(end)
-            gaps.cut_last(end)
-            end = offset + size
-        offsets[buffer.name] = offset
-        heappush(ending, (life.last, offset, offset + size))
-    return offsets, end
-
-
-def _life(buffer: GraphBuffer, lives: Mapping[str, Lifetime]) -> Lifetime:
-    """A buffer that no kernel uses lives at the start."""
-    return lives.get(buffer.name, Lifetime(0, 0, 0))
-
-
-class _Gaps:
-    """Free pieces between what is taken, sorted by address; no two of them touch."""
-
-    def __init__(self) -> None:
-        self._gaps: list[tuple[int, int]] = []
-
-    def free(self, low: int, high: int) -> None:
-        if low == high:
-            return
-        at = bisect_left(self._gaps, (low, high))
-        if at < len(self._gaps) and self._gaps[at][0] == high:
-            high = self._gaps.pop(at)[1]
-        if at and self._gaps[at - 1][1] == low:
-            low = self._gaps.pop(at - 1)[0]
-        insort(self._gaps, (low, high))
-
-    def take(self, size: int, end: int) -> int | None:
-        """The start of the tightest gap that is large enough."""
-        fitting = [(high - low, low, high) for low, high in self._gaps if high - low >= size]
-        if not fitting:
-            return None
-        _, low, high = min(fitting)
-        self._gaps.remove((low, high))
-        if low + size < high:
-            insort(self._gaps, (low + size, high))
-        return low
-
-    def last_start(self, end: int) -> int:
-        """Where something larger than all gaps would start: in the gap at the end, if there is one."""
-        return self._gaps[-1][0] if self._gaps and self._gaps[-1][1] == end else end
-
-    def cut_last(self, end: int) -> None:
-        if self._gaps and self._gaps[-1][1] == end:
-            self._gaps.pop()
-
-
 def _aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
-
-
-# ---- what the program declares -------------------------------------------------------------------------------------
-
-_PROGRAM_ROLES = {
-    "input": "input",
-    "output": "output",
-    "inout": "inout",
-    "constant": "input",
-    "intermediate": "scratch",
-}
-
-
-def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place], clusters: int = 1) -> tuple[Buffer, ...]:
-    """The program's buffers; those that share bytes are declared as the one piece that they lie in.
-
-    Copies that other clusters have in DDR are buffers of their own.
-    """
-    found = []
-    for b in sorted(buffers, key=lambda b: (places[b.name], -b.size_bytes)):
-        if b.size_bytes and not b.whole:
-            memory, offset, _ = places[b.name]
-            found.append(Buffer(b.name, memory, offset, b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role]))
-    merged = _merged(found)
-    steps = {name: place.step for name, place in places.items()}
-    copies = [
-        replace(b, name=f"{b.name}.cluster{cluster}", offset=b.offset + cluster * steps[b.name])
-        for cluster in range(1, clusters)
-        for b in merged
-        if b.role == "scratch" and steps[b.name]
-    ]
-    return (*merged, *copies)
-
-
-def _merged(found: Sequence[Buffer]) -> list[Buffer]:
-    merged: list[Buffer] = []
-    for buffer in found:
-        before = merged[-1] if merged else None
-        if before is not None and _share(before, buffer):
-            size = max(before.end, buffer.end) - before.offset
-            merged[-1] = replace(before, size_bytes=size, dtype="uint8", shape=(size,))
-        else:
-            merged.append(buffer)
-    return merged
-
-
-def _share(before: Buffer, buffer: Buffer) -> bool:
-    scratch_both = before.role == buffer.role == "scratch"
-    return scratch_both and before.memory == buffer.memory and buffer.offset < before.end
