@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -27,18 +28,19 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 )
 
 
-def live_peak(lives: Sequence[Lifetime], alignment: int) -> int:
-    """The most bytes that live at one step: no packing needs less."""
-    changes: dict[int, int] = {}
+def live_by_step(lives: Sequence[Lifetime], alignment: int) -> list[int]:
+    """By step, the bytes that live then."""
+    changes = [0] * (max((life.last for life in lives), default=-1) + 2)
     for life in lives:
         size = _aligned(life.size_bytes, alignment)
-        changes[life.first] = changes.get(life.first, 0) + size
-        changes[life.last + 1] = changes.get(life.last + 1, 0) - size
-    peak = live = 0
-    for step in sorted(changes):
-        live += changes[step]
-        peak = max(peak, live)
-    return peak
+        changes[life.first] += size
+        changes[life.last + 1] -= size
+    return list(accumulate(changes))[:-1]
+
+
+def live_peak(lives: Sequence[Lifetime], alignment: int) -> int:
+    """The most bytes that live at one step: no packing needs less."""
+    return max(live_by_step(lives, alignment), default=0)
 
 
 def pack(lives: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:

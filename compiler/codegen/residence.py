@@ -24,7 +24,7 @@ from typing import NamedTuple
 from compiler.codegen.gaps import pack_in_order
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.memory import MemoryOverflow
-from compiler.codegen.packing import Lifetime, live_peak
+from compiler.codegen.packing import Lifetime, live_by_step, live_peak
 from compiler.codegen.shared_room import SharedRoom
 from compiler.target import Chip
 
@@ -136,13 +136,20 @@ def far_results(
                 found.setdefault(outer, kernel.name)
             if index not in kernel.code.touched.movable:
                 stuck.setdefault(outer, kernel.name)
-    return tuple(
-        FarResult(kernel, name, between[name].size_bytes, _why_far(between[name].size_bytes, stuck.get(name), chip))
-        for name, kernel in found.items()
-    )
+    lives = _lifetimes([kernel.bindings() for kernel in kernels], parts)
+    inner = [b for b in [*buffers, *scratch(kernels, "llb")] if b.role == "intermediate" and not b.whole]
+    live = live_by_step(list(_sized(inner, lives).values()), _alignment(chip))
+
+    def result(name: str) -> FarResult:
+        size, life = between[name].size_bytes, _life(between[name], lives)
+        most = max(live[life.first : life.last + 1], default=size)
+        return FarResult(found[name], name, size, _why_far(size, most, stuck.get(name), chip))
+
+    return tuple(result(name) for name in found)
 
 
-def _why_far(size: int, stuck: str | None, chip: Chip) -> str:
+def _why_far(size: int, most: int, stuck: str | None, chip: Chip) -> str:
+    """``most``: the bytes, at one step, that live with it between kernels or are a kernel's own in LLB."""
     capacity = chip.memory_bytes("llb")
     if chip.clusters > 1:
         return f"its {chip.clusters} clusters have no LLB in common"
@@ -152,7 +159,9 @@ def _why_far(size: int, stuck: str | None, chip: Chip) -> str:
         return f"{stuck} works on it in DDR only"
     if size > capacity:
         return f"LLB has {capacity} bytes"
-    return "LLB is full while it lives"
+    if most > capacity:
+        return f"LLB is full while it lives: {most} bytes live at once, it has {capacity}"
+    return f"LLB, where at most {most} of {capacity} bytes live with it, has no piece of its size free for so long"
 
 
 @dataclass(frozen=True)

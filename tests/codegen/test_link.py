@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, Linked, MemoryOverflow, Place, PlacedKernel, generate, link, plan
-from compiler.codegen.residence import LEAST_COPIED_BYTES, LEAST_READERS, RESTS, Foreseen, foresee
+from compiler.codegen.residence import LEAST_COPIED_BYTES, LEAST_READERS, RESTS, Foreseen, far_results, foresee
 from compiler.errors import InvalidError
 from compiler.isa.program import MAX_INSTRUCTIONS
 from compiler.target import load_chip
@@ -292,8 +292,15 @@ def test_what_goes_through_ddr_between_kernels_says_why() -> None:
     chain = [(added(rows, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(4)]
     placed, buffers = place(chain, TINY, {"t0": "input", "t4": "output"})
     (far,) = link(placed, TINY, buffers).far_results
-    assert (far.buffer, far.size_bytes, far.reason) == ("t2", rows * 256, "LLB is full while it lives")
+    full = f"LLB is full while it lives: {2 * rows * 256} bytes live at once, it has {TINY.memory_bytes('llb')}"
+    assert (far.buffer, far.size_bytes, far.reason) == ("t2", rows * 256, full)
     assert far.kernel == placed[1].name
+    alone = {name: Place("ddr", 0) for name in ("t0", "t1", "t2", "t4")} | {"t3": Place("llb", 0)}
+    short, few = place(
+        [(added(8, 1.0, 2), (f"t{n}", f"t{n + 1}")) for n in range(4)], TINY, {"t0": "input", "t4": "output"}
+    )
+    _, torn = far_results(short, few, alone, TINY)
+    assert torn.reason.startswith(f"LLB, where at most {2 * 8 * 256} of {TINY.memory_bytes('llb')} bytes live with it")
     several = load_chip("tw1")
     placed, buffers = place(chain, several, {"t0": "input", "t4": "output"})
     assert {each.reason for each in link(placed, several, buffers).far_results} == {
