@@ -22,6 +22,7 @@ from tvm import ir, tirx
 
 from compiler import graph
 from compiler.isa.model import dense_strides
+from compiler.tir.displacement import displacement, terms
 from compiler.tir.structure import structural_walk
 
 MOVES = ("movement", "gather")  # classes of operators that may only say where something lies
@@ -127,7 +128,7 @@ def _covers(spans: Sequence[tuple[int, int]], size: int) -> bool:
 
 def cut_offset(func: Any, arguments: Sequence[Any]) -> int | None:
     """The first element of its first argument that a call's result consists of; None where that is no part (1)."""
-    return _moved(func) if graph.attribute(func, "tw.schedule") in MOVES and len(arguments) == 1 else None
+    return displacement(func) if graph.attribute(func, "tw.schedule") in MOVES and len(arguments) == 1 else None
 
 
 def is_join(func: Any) -> bool:
@@ -161,7 +162,7 @@ def band_of(func: Any) -> BandsOf | None:
     strides, first = dense_strides(tuple(int(n) for n in source)), 0
     for read, written, extent, stride in zip(stores[0].value.indices, stores[0].indices, result, strides, strict=True):
         still = [written] if int(extent) == 1 else []
-        there, here = _terms([read], [1], still), _terms([written], [1], still)
+        there, here = terms([read], [1], still), terms([written], [1], still)
         if there is None or here is None or there[0] != here[0] or here[1]:
             return None
         first += there[1] * stride
@@ -175,40 +176,3 @@ def joined_bands(func: Any) -> BandsOf | None:
     axis, *rows = (int(each) for each in func.attrs[BANDS])
     strides = dense_strides(tuple(int(n) for n in func.params[-1].shape))
     return BandsOf(tuple(row * strides[axis] for row in rows), strides, axis)
-
-
-def _moved(func: Any) -> int | None:
-    """Of a function that reads one element for each of its result: how far behind these they all are."""
-    stores: list[Any] = []
-    structural_walk(func.body, (tirx.BufferStore, stores.append))
-    if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad):
-        return None
-    source, result, store = func.params[0].shape, func.params[-1].shape, stores[0]
-    still = [index for index, extent in zip(store.indices, result, strict=True) if int(extent) == 1]
-    read, written = _terms(store.value.indices, source, still), _terms(store.indices, result, still)
-    if read is None or written is None or read[0] != written[0]:
-        return None
-    return read[1] - written[1]
-
-
-def _terms(indices: Sequence[Any], shape: Sequence[Any], still: Sequence[Any]) -> tuple[dict[Any, int], int] | None:
-    """An address in elements: how far each variable moves it, and where it starts; None where it is no sum of these.
-
-    Variables that are ``still`` are zero.
-    """
-    factors, start, stride = dict[Any, int](), 0, 1
-    for index, extent in zip(reversed(list(indices)), reversed(list(shape)), strict=True):
-        waiting = [index]
-        while waiting:
-            term = waiting.pop()
-            if isinstance(term, tirx.Add):
-                waiting += [term.a, term.b]
-            elif isinstance(term, tirx.IntImm):
-                start += int(term) * stride
-            elif isinstance(term, tirx.Var):
-                if not any(term.same_as(other) for other in still):
-                    factors[term] = factors.get(term, 0) + stride
-            else:
-                return None
-        stride *= int(extent)
-    return factors, start

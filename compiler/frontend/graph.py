@@ -20,6 +20,7 @@ from compiler.frontend.tensors import check_dims
 from compiler.frontend.types import Types, numpy_dtype, onnx_type, onnx_type_of
 from compiler.operators import Declared, TensorType, find_called
 from compiler.operators.loading import described, place_in
+from compiler.operators.signature import Input
 
 Array = np.ndarray[Any, Any]
 _COMPOSITION_DEPTH = 16
@@ -174,7 +175,7 @@ class GraphBuilder:
         arguments: list[TensorType | Array | None] = []
         for position, value in enumerate(values):
             parameter = declared.signature.input_at(position)
-            argument = self._argument(value, "tensor" if parameter is None else parameter.kind)
+            argument = self._argument(value, parameter)
             arguments.append(argument)
             if value is not None and isinstance(argument, TensorType):
                 operands.append(value)
@@ -210,14 +211,14 @@ class GraphBuilder:
         if problems:
             raise UnsupportedError(problems)
 
-    def _argument(self, value: Value | None, kind: str) -> TensorType | Array | None:
+    def _argument(self, value: Value | None, parameter: Input | None) -> TensorType | Array | None:
         """A value as an operator takes it: constants it must know as the model has them, others in compiled types."""
         if value is None:
             return None
-        if value.constant is not None:
-            if kind == "constant":
+        if value.constant is not None and parameter is not None:
+            if parameter.kind == "constant":
                 return value.constant
-            if kind == "either" and value.constant.size == 1:
+            if parameter.kind == "either" and parameter.takes(value.constant):
                 return self.types.convert(value.constant, value.dtype, value.name)
         _check_dtype(value)
         return TensorType(value.shape, value.dtype)

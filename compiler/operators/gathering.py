@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from tvm import te, tirx
@@ -11,31 +11,55 @@ from compiler.operators import refusals
 from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.registry import operator
-from compiler.operators.signature import Constant
+from compiler.operators.runs import pick, runs_of, whole
+from compiler.operators.signature import SETUP_VALUE, Constant
+
+MOST_RUNS = 16  # of known indices: each is a copy of its own
+MOST_LISTED = 1 << 12  # indices, of which runs are looked for
+
+
+def is_in_runs(indices: np.ndarray[Any, Any]) -> bool:
+    """One index, or a list of which few stretches go by equal steps."""
+    if indices.size == 1:
+        return True
+    return indices.ndim == 1 and 0 < indices.size <= MOST_LISTED and len(runs_of(indices)) <= MOST_RUNS
+
+
+Runs: TypeAlias = Annotated[np.ndarray[Any, Any], SETUP_VALUE, is_in_runs]
 
 
 @operator("Gather", schedule="gather")
-def gather(data: te.Tensor, indices: te.Tensor | Constant, *, axis: int = 0) -> te.Tensor:
-    """One index that is known makes a part of the input of it."""
+def gather(data: te.Tensor, indices: te.Tensor | Runs, *, axis: int = 0) -> te.Tensor | tirx.PrimFunc:
+    """Known indices in runs are parts of the input; the rows of others are looked up when they are known."""
     shape = shape_of(data)
     axis = existing_axis(axis, len(shape))
-    known = not isinstance(indices, te.Tensor)
-    picked = tuple(np.shape(indices)) if known else shape_of(indices)
+    if not isinstance(indices, te.Tensor):
+        return _known_rows(data, indices, axis)
+    picked = shape_of(indices)
     rank = len(picked)
-    rows: Any = _known_row(indices, shape[axis]) if known else from_the_start(indices, shape[axis])
+    rows = from_the_start(indices, shape[axis])
 
     def element(*i: Any) -> Any:
-        row = rows if known else rows[i[axis : axis + rank]]
-        return data[(*i[:axis], row, *i[axis + rank :])]
+        return data[(*i[:axis], rows[i[axis : axis + rank]], *i[axis + rank :])]
 
     return te.compute((*shape[:axis], *picked, *shape[axis + 1 :]), element, "gather")
 
 
-def _known_row(index: Constant, extent: int) -> int:
-    row = int(np.asarray(index).item())
-    if not -extent <= row < extent:
-        raise refusals.wrong_value(f"must be in an axis of {extent}", "indices", row)
-    return row % extent
+def _known_rows(data: te.Tensor, indices: Constant, axis: int) -> te.Tensor | tirx.PrimFunc:
+    shape = shape_of(data)
+    extent, picked = shape[axis], np.shape(indices)
+    wrong = [int(row) for row in indices.ravel() if not -extent <= row < extent]
+    if wrong:
+        raise refusals.wrong_value(f"must be in an axis of {extent}", "indices", wrong[0])
+    rows = indices.ravel().astype(np.int64) % extent
+    if len(picked) == 1:
+        lists = whole(data)
+        lists[axis] = rows
+        return pick(data, lists)
+    (row,) = (int(each) for each in rows)
+    rank = len(picked)
+    result = (*shape[:axis], *picked, *shape[axis + 1 :])
+    return te.compute(result, lambda *i: data[(*i[:axis], row, *i[axis + rank :])], "gather")
 
 
 @operator("GatherElements", schedule="gather")

@@ -90,6 +90,16 @@ class Rows:
             position = position * self.shape[axis] + indices[axis]
         return tirx.Cast("int32", position)
 
+    def only_elements(self, name: str, x: te.Tensor, dtype: str, keeps: bool) -> te.Tensor:
+        """Of rows of one element each: those."""
+        left = [axis for axis in range(len(self.shape)) if keeps or axis not in self.axes]
+
+        def only(*indices: Any) -> Any:
+            given = dict(zip(left, indices, strict=True))
+            return x[tuple(0 if axis in self.axes else given[axis] for axis in range(len(self.shape)))].astype(dtype)
+
+        return te.compute([1 if axis in self.axes else self.shape[axis] for axis in left], only, name)
+
     def reduce(
         self, name: str, combine: Combine, dtype: str, element: Callable[[tuple[Any, ...]], Any], keeps: bool = True
     ) -> te.Tensor:
@@ -130,6 +140,8 @@ class Reduction:
         require_dtype((*NUMBERS, "bool") if self.is_extreme else NUMBERS, x=x)
         rows = Rows.of(x, axes)
         dtype = result_dtype(x)
+        if rows.elements == 1 and self.before is _identity and self.after is _identity:
+            return rows.only_elements(name, x, dtype, keepdims)
         inner = sum_dtype(dtype)
         if self.is_extreme:
             inner = "uint8" if dtype == "bool" else dtype

@@ -40,9 +40,12 @@ SCHEDULES: dict[str, str] = {
     "recurrence": "steps that each need the result of the one before",
     "suppression": "steps that each drop what is too near the best",
     "attention": "softmax between two products",
-    "view": "the same bytes under another shape",
+    "view": "the same bytes under another shape; so is what only moves elements, and leaves them in order",
     "library": "loops of its own: the function returns a PrimFunc",
 }
+
+# What these leave as it was needs no kernel; elementwise operators that do so share one with what is beside them.
+MAY_BE_VIEWS = frozenset({"movement", "gather", "reduction"})
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -208,7 +211,11 @@ def _has_loops(results: Sequence[Any]) -> bool:
 def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     from tvm import te
 
+    from compiler.tir.displacement import copies_in_order
+
     function = results[0] if _has_loops(results) else te.create_prim_func([*tensors, *results])
+    if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):
+        attrs = {**attrs, "tw.schedule": "view"}
     return function.with_attrs(attrs)
 
 

@@ -13,25 +13,33 @@ import numpy as np
 
 from compiler.operators import refusals
 
-_SETUP_VALUE = "known when the model is set up"
-Constant: TypeAlias = Annotated[np.ndarray[Any, Any], _SETUP_VALUE]
+SETUP_VALUE = "known when the model is set up"
+Constant: TypeAlias = Annotated[np.ndarray[Any, Any], SETUP_VALUE]
 """An input whose elements the compiler must know: axes, pads, a shape, k.
 
 ``te.Tensor | Constant`` takes both: the array where it is known at compile time and has one element, else the tensor.
+A function beside SETUP_VALUE says which arrays it takes instead.
 """
 
 InputKind = Literal["tensor", "constant", "either"]
 _OPSET = "opset"
 
 
+def has_one_element(array: np.ndarray[Any, Any]) -> bool:
+    return array.size == 1
+
+
 @dataclass(frozen=True)
 class Input:
-    """One positional parameter; a variadic one stands for all the inputs that are left."""
+    """One positional parameter; a variadic one stands for all the inputs that are left. One that may be either is the
+    array where it ``takes`` that.
+    """
 
     name: str
     kind: InputKind
     optional: bool = False
     variadic: bool = False
+    takes: Callable[[np.ndarray[Any, Any]], bool] = has_one_element
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def _options(hint: Any) -> list[Any]:
 
 def _input(where: str, parameter: inspect.Parameter, hint: Any) -> Input:
     options = _options(hint)
-    constant = [option for option in options if _SETUP_VALUE in getattr(option, "__metadata__", ())]
+    constant = [option for option in options if SETUP_VALUE in getattr(option, "__metadata__", ())]
     tensors = [option for option in options if getattr(option, "__name__", "") in ("Tensor", "Value")]
     if len(constant) + len(tensors) != len(options) or not options:
         raise refusals.declared_badly(
@@ -152,7 +160,8 @@ def _input(where: str, parameter: inspect.Parameter, hint: Any) -> Input:
     kind: InputKind = "either" if constant and tensors else "constant" if constant else "tensor"
     variadic = parameter.kind is parameter.VAR_POSITIONAL
     optional = parameter.default is None or (variadic and len(options) < len(typing.get_args(hint)))
-    return Input(parameter.name, kind, optional, variadic)
+    takes = next((found for option in constant for found in option.__metadata__ if callable(found)), has_one_element)
+    return Input(parameter.name, kind, optional, variadic, takes)
 
 
 _SCALARS: dict[Any, str] = {int: "an integer", float: "a number", str: "a text", bool: "true or false (1 or 0)"}
@@ -185,12 +194,12 @@ def _argument(parameter: Input, value: Any, position: int) -> Any:
             raise refusals.not_a_tensor(parameter.name)
         return value
     if isinstance(value, np.ndarray):
-        if parameter.kind == "either" and value.size != 1:
+        if parameter.kind == "either" and not parameter.takes(value):
             raise refusals.not_a_tensor(parameter.name)
         return value
     known = getattr(value, "constant", None)
     if parameter.kind == "either":
-        return known if known is not None and known.size == 1 else value
+        return known if known is not None and parameter.takes(known) else value
     if known is None:
         raise refusals.not_constant(parameter.name)
     return known

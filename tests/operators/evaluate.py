@@ -69,7 +69,7 @@ def run(
         if value is None or parameter is None:
             given.append(value)
         elif value.is_constant and (
-            parameter.kind == "constant" or (parameter.kind == "either" and value.array.size == 1)
+            parameter.kind == "constant" or (parameter.kind == "either" and parameter.takes(value.array))
         ):
             given.append(value.array)
         else:

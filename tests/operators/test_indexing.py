@@ -8,6 +8,7 @@ import tvm
 
 from compiler.errors import TilewrightError
 from compiler.operators import TensorType, find_called
+from compiler.operators.gathering import is_in_runs
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 
@@ -41,9 +42,30 @@ def test_one_known_index_is_a_part(index: int | list[int], axis: int) -> None:
     np.testing.assert_array_equal(result.numpy(), expected)
 
 
-def test_a_known_index_is_in_its_axis() -> None:
+TRIANGLE = np.flatnonzero(np.tril(np.ones((4, 4)), -1))
+
+
+@pytest.mark.parametrize("indices", [TRIANGLE, TRIANGLE - 16, np.array([3, 2, 1, 0]), np.array([5, 5, 5])])
+@pytest.mark.parametrize("axis", [1, -2])
+def test_known_indices_in_runs_are_parts(indices: np.ndarray, axis: int) -> None:
+    x = numbers(3, 16, 5)
+    np.testing.assert_array_equal(
+        evaluate("Gather", x, indices, constants=[1], axis=axis), np.take(x, indices, axis=axis)
+    )
+
+
+def test_known_indices_without_runs_are_looked_up_when_they_are_known() -> None:
+    assert is_in_runs(TRIANGLE)
+    assert is_in_runs(np.array([[2]]))
+    assert not is_in_runs(np.array([[2, 3]]))
+    assert not is_in_runs(RNG.permutation(1000))
+    assert not is_in_runs(np.array([], np.int64))
+
+
+@pytest.mark.parametrize("index", [np.array(3), np.array([0, 1, 3]), np.array([0, -4])])
+def test_a_known_index_is_in_its_axis(index: np.ndarray) -> None:
     with pytest.raises(TilewrightError, match="must be in an axis of 3"):
-        find_called("Gather").kernels([TensorType((3, 4), "float32"), np.array(3)], {})
+        find_called("Gather").kernels([TensorType((3, 4), "float32"), index], {})
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

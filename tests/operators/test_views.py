@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import TilewrightError
+from compiler.operators import TensorType, find_called
 from tests.operators.evaluate import evaluate
 
 DTYPES = ["float32", "float16", "int32", "int8", "bool"]
@@ -91,3 +92,27 @@ def test_bit_cast() -> None:
         evaluate("BitCast", x, to=10)
     with pytest.raises(TilewrightError, match="TW2109"):
         evaluate("BitCast", x, to=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "attributes", "is_view"),
+    [
+        ("ReduceSum", [np.array([1])], {"keepdims": 0}, True),
+        ("ReduceMax", [np.array([1, 3])], {}, True),
+        ("ReduceMean", [np.array([], np.int64)], {"noop_with_empty_axes": 1}, True),
+        ("ReduceL1", [np.array([1])], {}, False),  # makes negative numbers positive
+        ("ReduceSum", [np.array([2])], {}, False),
+        ("Transpose", [], {"perm": (1, 0, 3, 2)}, True),
+        ("Transpose", [], {"perm": (2, 1, 0, 3)}, False),
+        ("Slice", [np.array([0]), np.array([99]), np.array([2])], {}, True),
+        ("Slice", [np.array([1]), np.array([99]), np.array([2])], {}, False),
+        ("Gather", [np.array(0)], {"axis": 1}, True),
+        ("Gather", [np.array(0)], {"axis": 0}, False),
+    ],
+)
+def test_what_leaves_elements_in_order_is_a_view(
+    name: str, known: list[np.ndarray], attributes: dict[str, object], is_view: bool
+) -> None:
+    x = TensorType((2, 1, 3, 1), "float16")
+    (function,) = find_called(name).kernels([x, *known], attributes)
+    assert (function.attrs["tw.schedule"] == "view") == is_view
