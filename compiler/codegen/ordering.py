@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from compiler.codegen.events import Event, Signal, Step
-from compiler.codegen.knowledge import NOTHING, Knowledge, State, union, within
+from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
 from compiler.codegen.rings import Ring, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
@@ -95,6 +95,35 @@ class _Sent:
 
 
 @dataclass
+class _Turned:
+    """Rings that were come to; their carried flags are waited for behind all executions, one ring after another."""
+
+    knowledge: Knowledge
+    _waited: dict[Ring, int] = field(default_factory=dict)  # members of such waits, so far
+
+    def add(self, ring: Ring) -> None:
+        self._waited[ring] = 0
+
+    def told(self, waited_for: Flag) -> int:
+        """What a queue learns that waits for this flag, if that is behind a ring and it did so for all other slots."""
+        for ring in self._waited:
+            carried = [(flag, base) for flag, base in ring.flags if flag.carried]
+            for flag, base in carried:
+                slot = waited_for[2] - base
+                if flag.pair != waited_for[:2] or not 0 <= slot < ring.turn.slots:
+                    continue
+                self._waited[ring] |= self.knowledge.flag(waited_for)
+                if slot < ring.turn.slots - 1:
+                    return 0
+                # These waits themselves are behind all that a flag could tell of.
+                members = ring.told(flag, self.knowledge) & ~self._waited[ring]
+                if (flag, base) == carried[-1]:
+                    del self._waited[ring]
+                return members
+        return 0
+
+
+@dataclass
 class _Walk:
     """One walk over all ways through a kernel."""
 
@@ -107,17 +136,17 @@ class _Walk:
         """The state behind a block, and all that began in it."""
         sent: dict[Signal, _Sent] = {}
         turning = {step.statement.var: self.rings.of_turn[step.turn] for step in steps if step.turn is not None}
-        around: list[Ring] = []
+        turned = _Turned(self.knowledge)
         everything = 0
         for step in steps:
             began = 0
             for ring in self.rings.around.get(id(step), ()):
-                around.append(ring)
+                turned.add(ring)
                 self._enter(ring, state)
             if step in self.without:
                 continue
             if step.signal is not None:
-                state, began = self._signal(step.signal, state, sent, turning, around)
+                state, began = self._signal(step.signal, state, sent, turning, turned)
             for event in step.events:
                 state, began = self._event(event, state), began | self._bits(event, len(event.loops))
             if step.loop is not None:
@@ -175,7 +204,7 @@ class _Walk:
         state: State,
         sent: dict[Signal, _Sent],
         turning: dict[object, Ring],
-        around: list[Ring],
+        turned: _Turned,
     ) -> tuple[State, int]:
         """The state behind a synchronising instruction, and what began."""
         if signal.mnemonic == "pipe_barrier":
@@ -196,9 +225,6 @@ class _Walk:
             if target == Queue.S:
                 return self.knowledge.wait(state, (source, target, signal.event), message), 0
             state = self.knowledge.hear(state, target, message)
-        for each in around:
-            for flag, base in each.flags:
-                last = base + each.turn.slots - 1
-                if signal.slot is None and flag.carried and (*flag.pair, last) == (source, target, signal.event):
-                    state = self.knowledge.forget(state, target, each.told(flag, self.knowledge))
+        if signal.slot is None:
+            state = self.knowledge.forget(state, target, turned.told((source, target, signal.event)))
         return self.knowledge.began(state, target, members), members

@@ -246,12 +246,16 @@ class _Block:
                 self._put_early(sync)
 
     def drain(self, ring: Ring) -> None:
-        """Wait for the carried flags of all slots: all executions are over, up to where the flags were set."""
-        for sync, flag in _syncs(ring, "wait_flag"):
-            if flag.carried:
-                self._put(sync)
-                self.state = self.knowledge.forget(self.state, flag.target, ring.told(flag, self.knowledge))
-                self._wait(sync)
+        """Wait for the carried flags of all slots: all executions are over, up to where the flags were set.
+
+        What waits here does so behind all of that: none of the flags tells of it.
+        """
+        waits = [(sync, flag) for sync, flag in _syncs(ring, "wait_flag") if flag.carried]
+        for sync, flag in waits:
+            self._put(sync)
+            self.state = self.knowledge.forget(self.state, flag.target, ring.told(flag, self.knowledge))
+        for sync, _ in waits:
+            self._wait(sync)
 
     def turn(self, rings: list[tuple[Ring, object]], at: int, *, last: bool = False) -> None:
         """What stands in front of a statement of the block, or behind the last one, in every execution."""

@@ -247,7 +247,7 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
         for at in range(len(problems) - 2, -1, -1):
             rows = problems[at + 1].box(rows, tile.columns, problems[at + 1].kernel[0])[0]
             columns = tile.columns if plain else problems[at].extents[WO]
-            whole = plain or rows == problems[at].extents[HO]
+            whole = plain or (rows == problems[at].extents[HO] and tile.rows == problems[-1].extents[HO])
             # A piece of several rows, some of which are padding, begins at none that is known.
             fitting = [
                 _for(one, tile, rows)

@@ -110,7 +110,8 @@ def _pieces(part: Any) -> Iterator[Any]:
     """A statement; one of two engines under a condition as several, behind what is allocated there."""
     mixed = isinstance(part, tirx.IfThenElse) and part.else_case is None and not loads(part.condition)
     inner = statements(part.then_case) if mixed else []
-    if len({call.queue for call in _calls(part)} & ENGINES) < 2 or any(isinstance(one, tirx.Bind) for one in inner):
+    mixed = mixed and len({call.queue for call in _calls(part)} & ENGINES) > 1
+    if not mixed or any(isinstance(one, tirx.Bind) for one in inner):
         yield part
         return
     for one in inner:

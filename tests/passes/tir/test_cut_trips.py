@@ -41,7 +41,8 @@ class Chain:
     def at(self, buffer: Any, *indices: Any) -> Any:
         return tirx.address_of(tirx.BufferLoad(buffer, [*indices]))
 
-    def kernel(self, outer: int, turns: int, *, most: int | None = None, outlives: bool = False) -> Any:
+    def kernel(self, outer: int, turns: int, *, most: int | None = None, outlives: bool = False, inner: int = 0) -> Any:
+        """``inner``: so many times more its product and exponentials, in a loop of their own."""
         n, many = self.size, outer * turns
         a, o = (tirx.decl_buffer((many, n, n), "float16", name) for name in "ao")
         j, i = tirx.Var("j", "int32"), tirx.Var("i", "int32")
@@ -72,12 +73,13 @@ class Chain:
         if outlives:
             body.insert(6, self.call("vadd.fp16.1d", total, 1, total, 1, s, 1, n * n))
             body.insert(-1, self.call("vadd.fp16.1d", e, 1, e, 1, total, 1, n * n))
+        if inner:
+            body.insert(3, tirx.For(tirx.Var("k", "int32"), 0, inner, tirx.ForKind.SERIAL, tirx.SeqStmt(body[3:7])))
         turn = tirx.SeqStmt([*self.allocations, *body])
         if most is not None:
             guarded = tirx.IfThenElse(where[0] < most, tirx.SeqStmt(body), None)
             turn = tirx.SeqStmt([*self.allocations, guarded])
-        inner = tirx.For(i, 0, turns, tirx.ForKind.SERIAL, turn)
-        nest = tirx.For(j, 0, outer, tirx.ForKind.SERIAL, inner)
+        nest = tirx.For(j, 0, outer, tirx.ForKind.SERIAL, tirx.For(i, 0, turns, tirx.ForKind.SERIAL, turn))
         return tirx.PrimFunc([a, o], tirx.SeqStmt([*before, nest]))
 
 
@@ -114,6 +116,12 @@ def test_one_condition_for_all_is_one_for_each() -> None:
 @pytest.mark.parametrize(("turns", "outlives"), [(1, False), (5, True)])
 def test_a_single_turn_and_sums_over_turns_that_others_read_stay(turns: int, outlives: bool) -> None:
     kernel = Chain(16).kernel(3, turns, outlives=outlives)
+    assert CutTrips().run(kernel, TW2).same_as(kernel)
+
+
+def test_a_loop_of_both_engines_stays() -> None:
+    """Behind it the engines take turns often enough for phases."""
+    kernel = Chain(16).kernel(1, 5, inner=2)
     assert CutTrips().run(kernel, TW2).same_as(kernel)
 
 

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ci.sync_mutation import sync_instructions, without
+from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.codegen.instruction_form import SLOTS, read_call
 from compiler.codegen.memory import SPILLED_BYTES
 from compiler.errors import HazardError
@@ -23,6 +24,7 @@ from compiler.tir.rewriter import statements
 from passes.tir.allocate_memory import AllocateMemory
 from passes.tir.double_buffer import DoubleBuffer
 from passes.tir.insert_sync import InsertSync
+from passes.tir.minimise_sync import MinimiseSync
 from tests.codegen import random_kernels
 from tests.codegen.kernels import linked, run
 from tests.codegen.random_kernels import ARGUMENTS, ROLES, random_kernel
@@ -283,3 +285,41 @@ def test_loops_in_a_row_do_not_wait_for_one_another() -> None:
         result = run(linked([(DoubleBuffer().run(twice, each), ("a", "o"))], each, roles), each, {"a": a})
         cycles.append(result.cycles)
     assert cycles[0] < cycles[1]
+
+
+@T.prim_func(s_tir=True, private=True)
+def between(a: T.Buffer((3, 64), "float32"), o: T.Buffer((5, 64), "float32")) -> None:
+    """Two loops over rings; what is loaded between them is stored without the vector unit."""
+    total = T.alloc_buffer((64,), scope="local.ub")
+    T.call_extern("void", "tw.vdup.fp32.1d", T.address_of(total[0]), 1, T.float32(0.0), 64)
+    for i in range(2):
+        y = T.alloc_buffer((64,), scope="local.ub")
+        x = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(y[0]), 1, T.address_of(total[0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[i, 0]), 1, T.address_of(y[0]), 1, 64)
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[i, 0]), 1, 64)
+        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(total[0]), 1, T.address_of(x[0]), 1, 64)
+    z = T.alloc_buffer((64,), scope="local.ub")
+    T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(z[0]), 1, T.address_of(a[2, 0]), 1, 64)
+    T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[2, 0]), 1, T.address_of(z[0]), 1, 64)
+    for i in range(2):
+        y = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.vexp.fp32.1d", T.address_of(y[0]), 1, T.address_of(total[0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[i + 3, 0]), 1, T.address_of(y[0]), 1, 64)
+
+
+def test_the_last_wait_for_a_ring_is_behind_all_that_its_flags_tell_of() -> None:
+    """Here that is the vector unit's wait for the stores of the first loop: what the loads of that loop wait for does
+    not tell of it, so the queue that first sets the same flags for the second loop has to know it from elsewhere.
+    """
+    few = dataclasses.replace(load_chip("tw2"), event_ids=4)
+    synced = InsertSync().run(AllocateMemory().run(DoubleBuffer().run(between, few), few), few)
+    a = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    for func in (synced, MinimiseSync().run(synced, few)):
+        code = generate(func, few)
+        buffers = [
+            GraphBuffer(p.name, p.dtype, p.shape, p.size_bytes, role)
+            for p, role in zip(code.parameters, ("input", "output"), strict=True)
+        ]
+        program = link([PlacedKernel("kernel", code, ("a", "o"))], few, buffers).program
+        assert not simulate(program, few, {"a": a}, hazards=True).hazards
