@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-kernels ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -60,7 +60,10 @@ types: $(STAMP) ## check types: mypy --strict
 	$(BIN)/mypy
 
 random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
-	$(BIN)/python -m ci.random_kernels --count $(KERNELS)
+	$(BIN)/python -m ci.random_cases kernels --count $(KERNELS)
+
+random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
+	$(BIN)/python -m ci.random_cases chains
 
 check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
 	$(BIN)/python -m ci.check_passes

@@ -1,41 +1,25 @@
 """Random TE kernels, compiled, run on the emulated chip and compared with TVM's CPU code of the same kernel.
 
 Chains of elementwise operators, broadcasts, reductions, selections and guards on indices, over sizes that are odd,
-prime, one, or larger than a core's memory. Every run is checked for hazards. Prints what share of the statements became
-instructions, and for a failure the seed that repeats it.
+prime, one, or larger than a core's memory. Every run is checked for hazards, and what the statements became is counted.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
 
 import patches
+from ci.random_cases import Outcome
 from compiler.target import load_chip
 
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 61, 64, 97, 100, 127, 128, 255, 257, 500, 1021)
 MAX_ELEMENTS = 60_000
-CHIPS = ("tw1", "tw2", "tiny")
 FLOATS = ("float32", "float32", "float32", "float16")
 TOLERANCE = {"float32": (2e-4, 2e-5), "float16": (2e-2, 1e-2), "int32": (0, 0), "bool": (0, 0)}
-SHOWN = 5
-
-
-@dataclass(frozen=True)
-class Outcome:
-    seed: int
-    chip: str
-    text: str  # "" where all is right
-    statements: Counter[str]
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------
@@ -216,7 +200,7 @@ def check(seed: int, chip_name: str) -> Outcome:
         kernel = compile_kernel(func, schedule, chip, Observer(), f"seed{seed}")
         outputs = _simulated(kernel, arrays, chip)
     except Exception as error:  # noqa: BLE001  whatever it is, it is this seed's failure
-        return Outcome(seed, chip_name, f"{type(error).__name__}: {str(error)[:300]}", Counter())
+        return Outcome(seed, chip_name, f"{type(error).__name__}: {str(error)[:300]}")
     expected = _on_cpu(func, arrays)
     return Outcome(seed, chip_name, _difference(expected, outputs), Counter(kernel.statistics))
 
@@ -264,42 +248,3 @@ def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
         return ""
     first = tuple(int(n) for n in np.argwhere(wrong)[0])
     return f"{int(wrong.sum())} of {wrong.size} elements differ, first at {first}: {got[first]} is not {wide[first]}"
-
-
-def _job(case: tuple[int, str]) -> Outcome:
-    return check(*case)
-
-
-def outcomes(cases: list[tuple[int, str]], jobs: int) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from map(_job, cases)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_job, cases, chunksize=4)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2000, help="kernels; each runs on one chip, in turn")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--chip", choices=CHIPS, help="all on this chip")
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
-    seeds = range(options.first, options.first + options.count)
-    cases = [(seed, options.chip or CHIPS[seed % len(CHIPS)]) for seed in seeds]
-    start, failures, statements = time.perf_counter(), [], Counter[str]()
-    for outcome in outcomes(cases, options.jobs):
-        statements += outcome.statements
-        if outcome.text:
-            failures.append(outcome)
-            print(f"seed {outcome.seed} on {outcome.chip}: {outcome.text}", flush=True)
-    total = sum(statements.values()) or 1
-    shares = ", ".join(f"{kind} {count} ({100 * count / total:.1f} %)" for kind, count in statements.most_common())
-    print(f"{len(cases)} kernels (seeds {seeds.start} to {seeds.stop - 1}), {len(failures)} failures")
-    print(f"statements: {shares}")
-    print(f"{time.perf_counter() - start:.0f} s")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

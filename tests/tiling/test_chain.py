@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from tvm import te, tirx
+from tvm import te
 
+from ci.random_cases import CHIPS
 from compiler.operators.convolution import convolution
-from compiler.target import Chip, load_chip
+from compiler.target import load_chip
 from compiler.tiling import chain
-from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
-from tests.tiling.kernels import random, run
-from tests.tiling.test_convolution import convolved, packed
+from tests.tiling.random_chains import Layer, check, one_kernel
 
 # chip, image, and of each convolution: outputs, channels of a group, rows and columns of the kernel, groups, stride,
 # padding
@@ -38,40 +36,20 @@ CASES: list[tuple[str, tuple[int, ...], list[tuple[int, ...]]]] = [
 ATTEMPTS = 2  # tiles of each case
 
 
-def nth(func: Any, chip: Chip, attempt: int) -> Any:
-    """The best tile of the space, then one from its middle."""
-    space = chain.space(func, chip)
-    tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
-    return space.apply(tiles[attempt * len(tiles) // ATTEMPTS])
-
-
-def relu(x: te.Tensor, name: str) -> te.Tensor:
-    return te.compute(x.shape, lambda *i: tirx.max(x(*i), tirx.const(0, x.dtype)), name)
-
-
 @pytest.mark.parametrize("attempt", range(ATTEMPTS))
 @pytest.mark.parametrize(("chip", "image", "layers"), CASES, ids=str)
 def test_all_are_what_they_are_apart(chip: str, image: Any, layers: Any, attempt: int) -> None:
-    rng = np.random.default_rng(3)
-    inputs = {"x": random(rng, "float16", *image)}
-    expected = inputs["x"].astype(np.float64)
-    for at, (outputs, channels, rows, columns, group, stride, pad) in enumerate(layers):
-        w = (random(rng, "float16", outputs, channels, rows, columns) / 4).astype(np.float16)
-        inputs |= {f"w{at}": packed(w, group), f"b{at}": random(rng, "float32", outputs)}
-        kept = np.maximum(expected, 0).astype(np.float16).astype(np.float64) if at else expected
-        expected = convolved(kept, w.astype(np.float64), (stride,) * 2, (pad,) * 4, (1, 1), group)
-        expected = expected + inputs[f"b{at}"][:, None, None]
-
-    def define(x: te.Tensor, *weights: te.Tensor) -> te.Tensor:
-        for at, (outputs, channels, rows, columns, _, stride, pad) in enumerate(layers):
-            windows = {"kernel": (rows, columns), "strides": (stride,) * 2, "pads": (pad,) * 4, "dilations": (1, 1)}
-            x = relu(x, f"relu{at}") if at else x
-            x = convolution(x, *weights[2 * at : 2 * at + 2], channels=channels, outputs=outputs, **windows)
-        return x
-
-    result = run(nth, chip, inputs, define, attempt)
-    assert np.abs(result.output - expected).max() <= 1e-3 * np.abs(expected).max()
+    """By the best tile of the space, and by one from its middle."""
+    result, error = one_kernel(
+        chip, image, [Layer(*each) for each in layers], lambda count: attempt * count // ATTEMPTS
+    )
+    assert error <= 1e-3
     assert result.description.count("in L1 for") == len(layers) - 1
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_random_ones_are_free_of_hazards_and_right(seed: int) -> None:
+    assert check(seed, CHIPS[seed % 3]).text == ""
 
 
 def test_columns_behind_the_last_window_are_not_left_unmade() -> None:

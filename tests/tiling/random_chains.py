@@ -1,0 +1,151 @@
+"""Random rows of convolutions as one kernel each, run free of hazards, against numpy in float64.
+
+Images of one row or many, channels that fill no block, groups, strides, dilations, padding on either side, and what
+activates between them; of all tiles that the template has, the best or any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import te, tirx
+
+from ci.random_cases import Outcome
+from compiler.codegen.memory import MemoryOverflow
+from compiler.errors import TilewrightError
+from compiler.operators.convolution import convolution
+from compiler.tiling import chain
+from compiler.tiling.search import analytical_cycles
+from compiler.tiling.template import NoFeasibleTile
+from tests.tiling.kernels import Result, random, run
+from tests.tiling.test_convolution import convolved, packed
+
+TOLERANCE = 3e-3
+ROWS, COLUMNS = (1, 1, 2, 3, 5, 7, 9, 12, 17, 23), (1, 3, 5, 7, 8, 9, 11, 16, 20, 31)
+CHANNELS, MORE_CHANNELS = (16, 20, 24, 32, 40, 48), (64, 96)  # the smallest chip has no room for more
+DRAWS = 40  # of rows of which none fits a chip
+
+
+class Layer(NamedTuple):
+    """A convolution; what is before it activates what it reads, but for the first."""
+
+    outputs: int
+    channels: int  # of a group
+    rows: int  # of the kernel
+    columns: int
+    group: int
+    stride: int
+    pad: int
+    dilation: int = 1
+    before: str = "relu"
+
+
+def _clipped(v: Any) -> Any:
+    one = tirx.const(1, "float16")
+    return tirx.min(tirx.max(v, -one), one)
+
+
+ACTIVATIONS: dict[str, tuple[Callable[[Any], Any] | None, Callable[[Any], Any]]] = {
+    "": (None, lambda v: v),
+    "relu": (lambda v: tirx.max(v, tirx.const(0, "float16")), lambda v: np.maximum(v, 0)),
+    "silu": (lambda v: v * tirx.sigmoid(v), lambda v: v / (1 + np.exp(-v))),
+    "clip": (_clipped, lambda v: np.clip(v, -1, 1)),
+}
+
+
+def one_kernel(
+    chip: str, image: Sequence[int], layers: Sequence[Layer], pick: Callable[[int], int]
+) -> tuple[Result, float]:
+    """All of them by one of the tiles, of which the best comes first; and how far from what they are apart."""
+    rng = np.random.default_rng(3)
+    inputs = {"x": random(rng, "float16", *image)}
+    expected = inputs["x"].astype(np.float64)
+    for at, layer in enumerate(layers):
+        w = random(rng, "float16", layer.outputs, layer.channels, layer.rows, layer.columns)
+        w = (w / 4).astype(np.float16)
+        inputs |= {f"w{at}": packed(w, layer.group), f"b{at}": random(rng, "float32", layer.outputs)}
+        if at:
+            expected = ACTIVATIONS[layer.before][1](expected).astype(np.float16).astype(np.float64)
+        windows = (layer.stride,) * 2, (layer.pad,) * 4, (layer.dilation,) * 2
+        expected = convolved(expected, w.astype(np.float64), *windows, layer.group)
+        expected = expected + inputs[f"b{at}"][:, None, None]
+
+    def define(x: te.Tensor, *weights: te.Tensor) -> te.Tensor:
+        for at, layer in enumerate(layers):
+            activate = ACTIVATIONS[layer.before][0]
+            if at and activate is not None:
+                x = _made(x, activate, f"activation{at}")
+            windows = {"strides": (layer.stride,) * 2, "pads": (layer.pad,) * 4, "dilations": (layer.dilation,) * 2}
+            sizes = {"channels": layer.channels, "outputs": layer.outputs, "kernel": (layer.rows, layer.columns)}
+            x = convolution(x, *weights[2 * at : 2 * at + 2], **sizes, **windows)
+        return x
+
+    def picked(func: Any, target: Any, _attempt: int) -> Any:
+        space = chain.space(func, target)
+        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
+        return space.apply(tiles[pick(len(tiles))])
+
+    result = run(picked, chip, inputs, define)
+    return result, float(np.abs(result.output - expected).max() / max(np.abs(expected).max(), 0.1))
+
+
+def _made(x: te.Tensor, function: Callable[[Any], Any], name: str) -> te.Tensor:
+    return te.compute(x.shape, lambda *i: function(x(*i)), name)
+
+
+# ---- random ones -------------------------------------------------------------------------------------------------
+
+
+def check(seed: int, chip: str) -> Outcome:
+    """The first of the seed's rows of convolutions that has a tile on the chip."""
+    source = Random(seed)
+    for _ in range(DRAWS):
+        image, layers = _draw(source, CHANNELS if chip == "tiny" else CHANNELS + MORE_CHANNELS)
+        anywhere = source.choice((0.0, 0.0, source.random()))
+        case = f"{image}, {[tuple(layer) for layer in layers]}, {anywhere:.3f}: "
+        try:
+            _, error = one_kernel(chip, image, layers, lambda count, where=anywhere: int(where * count))  # type: ignore[misc]
+        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
+            continue
+        except (AssertionError, TilewrightError) as problem:
+            return Outcome(seed, chip, case + str(problem)[:300])
+        text = f"{case}off by {error:.2g} of the largest" if error > TOLERANCE else ""
+        return Outcome(seed, chip, text, Counter({f"of {len(layers)} convolutions": 1}))
+    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+
+
+def _draw(source: Random, channels: Sequence[int]) -> tuple[tuple[int, ...], list[Layer]]:
+    while True:
+        image = (source.choice((1, 1, 2)), source.choice(channels), source.choice(ROWS), source.choice(COLUMNS))
+        layers, shape = list[Layer](), image[1:]
+        for _ in range(source.choice((2, 3, 3))):
+            layers.append(_layer(source, shape[0], channels))
+            shape = _behind(layers[-1], shape)
+            if min(shape) < 1:
+                break
+        else:
+            return image, layers
+
+
+def _layer(source: Random, given: int, channels: Sequence[int]) -> Layer:
+    rows = source.choice((1, 1, 2, 3, 3, 5))
+    columns = source.choice((rows, rows, 1, 2, 3))
+    groups = [group for group in (2, 3, 4, 6) if given % (16 * group) == 0]
+    group = source.choice(groups) if groups and source.random() < 0.2 else 1
+    outputs = source.choice(channels) if group == 1 else group * source.choice((16, 16, 32))
+    stride, dilation = source.choice((1, 1, 1, 2, 3)), source.choice((1, 1, 1, 2))
+    pad = min(source.choice((0, 0, 1, rows // 2)), max(0, min(rows, columns) - 1))
+    before = source.choice(("relu", "relu", *ACTIVATIONS))
+    return Layer(outputs, given // group, rows, columns, group, stride, pad, dilation, before)
+
+
+def _behind(layer: Layer, shape: Sequence[int]) -> tuple[int, int, int]:
+    sizes = [
+        (extent + 2 * layer.pad - (kernel - 1) * layer.dilation - 1) // layer.stride + 1
+        for extent, kernel in zip(shape[1:], (layer.rows, layer.columns), strict=True)
+    ]
+    return layer.outputs, sizes[0], sizes[1]
