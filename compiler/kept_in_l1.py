@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
 from compiler.sim.simulator import simulate
 from compiler.tiling import chain as template
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import analytical_cycles_of_all, works_of
 from compiler.tiling.template import NoFeasibleTile
 
 SWITCH = "keep-in-l1"  # what ablations call it
@@ -43,58 +43,69 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
     return kernels.of(linked(kernels.module, chosen)) if chosen else kernels
 
 
+Kinds = tuple[int, ...]  # of the calls of one kernel, one after another
+
+
 @dataclass
 class _Choice:
-    """How to cut long chains into kernels. Chains of the same functions are one to it."""
+    """How to cut long chains into kernels. Calls whose own kernels are the same are of one kind, and so are chains."""
 
     kernels: ModelKernels
-    cycles: dict[tuple[str, ...], float] = field(default_factory=dict)  # of kernels that were compiled, or cannot be
-    thought: dict[tuple[str, ...], float] = field(default_factory=dict)  # of others
-    jobs: dict[tuple[str, ...], Use] = field(default_factory=dict)
+    cycles: dict[Kinds, float] = field(default_factory=dict)  # of kernels that were compiled, or cannot be
+    thought: dict[Kinds, float] = field(default_factory=dict)  # of others
+    jobs: dict[Kinds, Use] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)  # of what is called
 
     def best(self, found: list[Chain]) -> list[Chain]:
         """The parts of long chains that are faster as one kernel than in parts."""
-        alone = {use.members: use for use in self.kernels.uses()}
-        parts = {part.callees: part for one in found for part in _parts(one.calls)}
-        able = {callees: part for callees, part in parts.items() if len(callees) > 1 and self._is_possible(part)}
-        calls = {call.callee for part in able.values() for call in part.calls}
+        problems = self._problems(found)
+        parts = {self._kinds_of(part): part for one in found for part in _parts(one.calls)}
+        able = {kinds: part for kinds, part in parts.items() if len(kinds) > 1}
+        chip = self.kernels.chip
+        able = {kinds: able[kinds] for kinds in able if template.is_possible([problems[kind] for kind in kinds], chip)}
         if not able:
             return []
-        for callees, part in parts.items():
-            if len(callees) == 1 and callees[0] in calls:
-                use = alone.get(tuple(members_of(self.kernels.module, part.calls[0])))
-                if use is not None:
-                    self.jobs[callees] = use
-        self._compile(key for key in parts if len(key) == 1)
-        self._think(list(able.values()))
+        self.kernels.compile(self.kernels.uses())  # all of the model's: there is work for all processes
+        self._compile({(kind,) for kinds in able for kind in kinds})
+        self._think(able)
         for _ in range(ROUNDS):
             chosen = [part for one in found for part in self._cut(one)]
-            unknown = {part.callees for part in chosen} - self.cycles.keys()
+            unknown = {self._kinds_of(part) for part in chosen} - self.cycles.keys()
             if not unknown:
                 break
             self._compile(unknown)
         return [part for one in found for part in self._cut(one, known=True) if len(part.calls) > 1]
 
-    def _is_possible(self, part: Chain) -> bool:
-        functions = [self.kernels.function(call) for call in part.calls]
-        return template.is_possible(functions, self.kernels.chip)
+    def _problems(self, found: list[Chain]) -> list[Any]:
+        """By kind, the convolution, if it is one; notes the kinds of all calls, and what each takes alone."""
+        alone, numbers, problems = {use.members: use for use in self.kernels.uses()}, dict[Any, int](), list[Any]()
+        for call in (call for one in found for call in one.calls):
+            if call.callee in self.kinds:
+                continue
+            use = alone.get(tuple(members_of(self.kernels.module, call)))
+            kind = numbers.setdefault(call.callee if use is None else self.kernels.key(use), len(numbers))
+            self.kinds[call.callee] = kind
+            if kind == len(problems):
+                problems.append(template.problem_alone(self.kernels.function(call), self.kernels.chip))
+                if use is not None:
+                    self.jobs[(kind,)] = use
+        return problems
 
-    def _think(self, able: list[Chain]) -> None:
-        """Note the analytical cost of kernels of several calls; of those that are alike once."""
-        module, functions = with_functions(self.kernels.module, able)
-        costs = dict[tuple[str, Any], float]()
-        for part, (callee, given) in zip(able, functions, strict=True):
-            use = self.kernels.use_of(module, callee, part.calls, given)
-            self.jobs[part.callees] = use
-            key = self.kernels.key(use)
-            if key not in costs:
-                costs[key] = SLOWER * _least_cycles(use, self.kernels)
-            apart = sum(self.cycles.get((callee,), 0.0) for callee in part.callees)
-            if costs[key] < PAYS * apart:
-                self.thought[part.callees] = costs[key]
+    def _kinds_of(self, part: Chain) -> Kinds:
+        return tuple(self.kinds[callee] for callee in part.callees)
 
-    def _compile(self, keys: Iterable[tuple[str, ...]]) -> None:
-        wanted = {key: self.jobs[key] for key in keys if key in self.jobs}
+    def _think(self, able: Mapping[Kinds, Chain]) -> None:
+        """Note the analytical cost of kernels of several calls."""
+        module, functions = with_functions(self.kernels.module, list(able.values()))
+        for (kinds, part), (callee, given) in zip(able.items(), functions, strict=True):
+            use = self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
+            cost = SLOWER * _least_cycles(use, self.kernels)
+            apart = sum(self.cycles.get((kind,), 0.0) for kind in kinds)
+            if cost < PAYS * apart:
+                self.thought[kinds] = cost
+
+    def _compile(self, keys: Collection[Kinds]) -> None:
+        wanted = {key: self.jobs[key] for key in sorted(keys) if key in self.jobs}
         self.kernels.compile(list(wanted.values()))
         for key, use in wanted.items():
             cycles = _cycles(self.kernels, use)
@@ -104,18 +115,23 @@ class _Choice:
 
     def _cut(self, chain: Chain, *, known: bool = False) -> list[Chain]:
         """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
-        best: list[tuple[float, list[Chain]]] = [(0.0, [])]
-        for end in range(1, len(chain.calls) + 1):
+        kinds, best = self._kinds_of(chain), [(0.0, 0)]  # up to each call: cycles, and where the last part begins
+        for end in range(1, len(kinds) + 1):
             options = []
             for start in range(max(0, end - LONGEST), end):
-                part = Chain(chain.calls[start:end])
-                cycles = self.cycles.get(part.callees, float("inf") if known else self.thought.get(part.callees))
-                if len(part.calls) == 1:
-                    cycles = self.cycles.get(part.callees, 0.0)
+                part = kinds[start:end]
+                cycles = self.cycles.get(part, float("inf") if known else self.thought.get(part))
+                if len(part) == 1:
+                    cycles = self.cycles.get(part, 0.0)
                 if cycles is not None and cycles < float("inf"):
-                    options.append((best[start][0] + cycles, [*best[start][1], part]))
-            best.append(min(options, key=lambda option: option[0], default=(float("inf"), [])))
-        return best[-1][1]
+                    options.append((best[start][0] + cycles, start))
+            best.append(min(options, key=lambda option: option[0], default=(float("inf"), 0)))
+        parts, end = list[Chain](), len(kinds) if best[-1][0] < float("inf") else 0
+        while end:
+            start = best[end][1]
+            parts.append(Chain(chain.calls[start:end]))
+            end = start
+        return parts[::-1]
 
 
 def _parts(calls: tuple[Any, ...]) -> Iterable[Chain]:
@@ -127,7 +143,7 @@ def _parts(calls: tuple[Any, ...]) -> Iterable[Chain]:
 def _least_cycles(use: Use, kernels: ModelKernels) -> float:
     with suppress(NoFeasibleTile):
         space = template.space(use.job.func, kernels.chip)
-        return min(analytical_cycles(space.work(tile), kernels.chip) for tile in space.tiles())
+        return float(analytical_cycles_of_all(works_of(space, space.tiles()), kernels.chip).min())
     return float("inf")
 
 

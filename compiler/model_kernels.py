@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tvm import te
+from tvm import te, tirx
 from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
@@ -30,6 +30,7 @@ from compiler.tiling.split_k import Halves, split
 from compiler.tir.near import placed_near, strided
 from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import TIR_DTYPE
+from compiler.tir.structure import answered_once, structural_walk
 
 if TYPE_CHECKING:
     from compiler.driver import Options
@@ -77,6 +78,9 @@ class ModelKernels:
         self.roads: list[Road] = []
         self._compiled: dict[tuple[str, Any], Result] = {}
         self._halves: dict[tuple[str, Any], Halves | None] = {}
+        # Functions, which stay alive, and what they are once they know where their parameters lie: calls that are alike
+        # have the same one.
+        self._told: dict[Any, tuple[Any, Any]] = {}
         self._near_pays = LLB_PLACEMENT not in observer.without and llb_pays(self.chip)
         foreseen = self._foreseen()
         self._copies = {name: self.buffers.copy_of(name) for name in foreseen.copied}
@@ -114,6 +118,10 @@ class ModelKernels:
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
+        return list(self._found)
+
+    @cached_property
+    def _found(self) -> list[Use]:
         found, copied = list[Use](), set[str]()
         for call in self._calls:
             first = [n for n in dict.fromkeys(self.buffers.arguments(call)) if n in self._copies and n not in copied]
@@ -209,12 +217,14 @@ class ModelKernels:
             for index, name in enumerate(arguments)
             if self.buffers.role(name) in ("constant", "input") or (name in copies and index < read)
         ]
-        func = func.with_attr(CONSTANTS, lasting)
         near = [index for index, name in enumerate(arguments) if name in self._near]
-        func = placed_near(func, near, self._room_bytes if room_bytes is None else room_bytes)
-        bands = self.buffers.parts.bands
-        func = strided(func, {index: bands[name][1] for index, name in enumerate(arguments) if name in bands})
-        return Job(with_replaced(func), schedule, self._name(members))
+        room, bands = self._room_bytes if room_bytes is None else room_bytes, self.buffers.parts.bands
+        strides = {index: tuple(bands[name][1]) for index, name in enumerate(arguments) if name in bands}
+        told = hash(func), tuple(lasting), tuple(near), room, tuple(strides.items())
+        if told not in self._told:
+            placed = strided(placed_near(func.with_attr(CONSTANTS, lasting), near, room), strides)
+            self._told[told] = func, with_replaced(placed)
+        return Job(self._told[told][1], schedule, self._name(members))
 
     def _retried(self, use: Use) -> list[Use]:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
@@ -223,7 +233,7 @@ class ModelKernels:
     def of(self, module: Any) -> ModelKernels:
         """Of the same model, in other groups; kernels that both need are compiled once."""
         other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer)
-        other._compiled, other._halves = self._compiled, self._halves
+        other._compiled, other._halves, other._told = self._compiled, self._halves, self._told
         # Where a kernel knew of less room, it stays the same kernel.
         other._rooms = {callee: min(room, self._rooms.get(callee, room)) for callee, room in other._rooms.items()}
         return other
@@ -282,17 +292,15 @@ class ModelKernels:
         return "+".join(self._nodes(members))
 
 
+@answered_once
 def written_parameters(func: Any) -> int:
     """How many of a PrimFunc's last parameters it writes."""
-    from tvm import tirx
-
-    from compiler.tir.structure import structural_walk
-
     stored = set[str]()
     structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer.name)))
     return sum(param.name in stored for param in func.params)
 
 
+@answered_once
 def structural_key(func: Any) -> StructuralKey:
     """Equal for kernels that are the same but for names."""
     attributes = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import compiler
-from compiler import driver
+from compiler import driver, kept_in_l1
 from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
 from compiler.pipeline import Observer
@@ -100,3 +101,18 @@ def test_what_others_read_too_does_not_stay() -> None:
     compilation = driver.compile_model(source, load_chip("tw1"), driver.Options("fp16"))
     kept = compilation.module["main"].attrs["tw.in_l1"]
     assert [str(name) for name in kept] == ["b"]
+
+
+def test_chains_of_calls_that_are_alike_are_thought_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    thought, least_cycles = list[Any](), kept_in_l1._least_cycles
+    monkeypatch.setattr(kept_in_l1, "_least_cycles", lambda *given: thought.append(given) or least_cycles(*given))
+    nodes, arrays, depth = list[Any](), dict[str, np.ndarray](), 8
+    for at in range(depth):
+        arrays[f"w{at}"] = weights(16, 16, 3, 3)
+        nodes.append(node("Conv", f"x{at} w{at}", f"x{at + 1}", pads=[1, 1, 1, 1]))
+    source = model(nodes, {"x0": SHAPE}, [f"x{depth}"], **arrays)
+    plain = driver.plan(source, load_chip("tw1"), driver.Options("fp16", jobs=1), Observer())
+    kept_in_l1.kept_in_l1(plain, None)
+    # The first reads what the model is given and the last makes its result; those between them are alike. So there are
+    # three kinds of two calls and three of three, where there are seven and six.
+    assert 0 < len(thought) <= 6

@@ -58,17 +58,17 @@ def _map_of(module: Any, call: graph.Call) -> Any:
 
 def with_functions(module: Any, wanted: Sequence[Chain]) -> tuple[Any, list[tuple[str, list[Any]]]]:
     """The module with a function for each chain, beside a main that calls none; their names, and what each is given."""
-    builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
-    found = [_function(builder, module, chain) for chain in wanted]
+    builder, known = _without_main(module)
+    found = [_function(builder, known, module, chain) for chain in wanted]
     return builder.get(), [(str(function.name_hint), given) for function, given in found]
 
 
 def linked(module: Any, chosen: Collection[Chain]) -> Any:
     """The module whose main calls one function for all calls of each chain."""
     body = graph.read(module["main"])
-    builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
+    builder, known = _without_main(module)
     left_out = {call.var for chain in chosen for call in chain.calls[:-1]}
-    functions = {chain.calls[-1].var: _function(builder, module, chain) for chain in chosen}
+    functions = {chain.calls[-1].var: _function(builder, known, module, chain) for chain in chosen}
     kept = [members_of(module, call)[-1] for chain in chosen for call in chain.calls[:-1]]
     noted = {PIECES: pieces_of(module), IN_L1: list(dict.fromkeys(kept))}
     attributes = {**dict(module["main"].attrs.items()), **noted}
@@ -93,6 +93,12 @@ def linked(module: Any, chosen: Collection[Chain]) -> Any:
     return builder.get()
 
 
+def _without_main(module: Any) -> tuple[Any, dict[str, Any]]:
+    """A builder that has all other functions, and these by name."""
+    others = {gv: function for gv, function in module.functions.items() if gv.name_hint != "main"}
+    return relax.BlockBuilder(ir.IRModule(others)), {str(gv.name_hint): gv for gv in others}
+
+
 def _called(builder: Any, call: graph.Call, arguments: list[Any]) -> Any:
     function = builder.get().get_global_var(call.callee)
     if isinstance(builder.get()[function], relax.Function):
@@ -100,14 +106,13 @@ def _called(builder: Any, call: graph.Call, arguments: list[Any]) -> Any:
     return relax.call_tir(function, arguments, list(call.types))
 
 
-def _function(builder: Any, module: Any, chain: Chain) -> tuple[Any, list[Any]]:
+def _function(builder: Any, known: dict[str, Any], module: Any, chain: Chain) -> tuple[Any, list[Any]]:
     """The function of all calls, and what it is called with: once for each call that reads it, which need not be tiled
     alike.
     """
     inner = {call.var for call in chain.calls[:-1]}
     given = [argument for call in chain.calls for argument in call.arguments if argument not in inner]
     name = "_".join(chain.callees)
-    known = {gv.name_hint: gv for gv in builder.get().functions}
     if name in known:
         return known[name], given
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(given)]
@@ -122,10 +127,11 @@ def _function(builder: Any, module: Any, chain: Chain) -> tuple[Any, list[Any]]:
                     for param, one in zip(group.params, call.arguments, strict=True)
                 }
                 for each in group.calls:
-                    callee = builder.get().get_global_var(each.callee)
+                    callee = known[each.callee]
                     inputs = [made[argument] for argument in each.arguments]
                     made[each.var] = builder.emit(relax.call_tir(callee, inputs, list(each.types)), each.name)
                 values[call.var] = made[group.results[0]]
             output = builder.emit_output(values[chain.calls[-1].var])
         builder.emit_func_output(output)
-    return builder.get().get_global_var(name), given
+    known[name] = builder.get().get_global_var(name)
+    return known[name], given

@@ -50,7 +50,7 @@ from compiler.tiling.convolution_tiles import (
 from compiler.tiling.convolution_work import Columns, map_load, works_of
 from compiler.tiling.cube import Master, Placed
 from compiler.tiling.fusion import renamed
-from compiler.tiling.search import Work, analytical_cycles, works_in
+from compiler.tiling.search import Work, analytical_cycles_of_all, works_in
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import near_parameters, placed_near, room_bytes
 from compiler.tir.structure import structural_map, structural_walk
@@ -170,7 +170,11 @@ class ChainSpace:
         return all(size <= self.chip.memory_bytes(name) * rooms for name, size in self.taken(tiles).items())
 
     def work(self, tile: Tiles) -> Work:
-        return work_together(tile, self.problems, self.chip)
+        return works_in(self.work_of_all([tile]))[0]
+
+    def work_of_all(self, tiles: Sequence[Tiles]) -> Work:
+        """Of all of them at once."""
+        return works_together(tiles, self.problems, self.chip)
 
     def taken(self, tile: Tiles) -> dict[str, int]:
         return bytes_of(tile, self.problems)
@@ -225,13 +229,17 @@ def single(problem: Problem) -> bool:
     return alone and problem.map_shape == (problem.extents[HO], problem.extents[WO])
 
 
-def is_possible(functions: Sequence[Any], chip: Chip) -> bool:
+def problem_alone(func: Any, chip: Chip) -> Problem | None:
+    """Of a kernel of one convolution; None of any other."""
+    return _problem(func, chip) if len(cube.masters(cube.new_schedule(func))) == 1 else None
+
+
+def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:
     """Whether one kernel may do what several convolutions do, as far as their shapes tell."""
-    if not cube.path(chip, "ub", "l1"):
+    able = [problem for problem in problems if problem is not None]
+    if len(able) < len(problems) or not cube.path(chip, "ub", "l1"):
         return False
-    if any(len(cube.masters(cube.new_schedule(func))) != 1 for func in functions):
-        return False
-    return all(follows(*pair) for pair in pairwise([_problem(func, chip) for func in functions]))
+    return all(follows(*pair) for pair in pairwise(able))
 
 
 # ---- tiles -------------------------------------------------------------------------------------------------------
@@ -263,7 +271,7 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
 def _cheapest(tiles: Sequence[Tile], problem: Problem, chip: Chip, count: int) -> list[Tile]:
     if not tiles:
         return []
-    cycles = [analytical_cycles(work, chip) for work in works_in(works_of(tiles, problem, chip))]
+    cycles = analytical_cycles_of_all(works_of(tiles, problem, chip), chip)
     return [tiles[at] for at in np.argsort(cycles, kind="stable")[:count]]
 
 
@@ -325,26 +333,27 @@ def bytes_of(tiles: Tiles, problems: Sequence[Problem]) -> dict[str, int]:
     return found
 
 
-def work_together(tiles: Tiles, problems: Sequence[Problem], chip: Chip) -> Work:
-    """What all do, but for the loads of what lies in L1."""
-    works = [works_in(works_of([one], problem, chip))[0] for one, problem in zip(tiles, problems, strict=True)]
-    total = works[0]
-    for before, tile, problem, work in zip(tiles[:-1], tiles[1:], problems[1:], works[1:], strict=True):
-        of = Columns([tile], problem)
+def works_together(all_tiles: Sequence[Tiles], problems: Sequence[Problem], chip: Chip) -> Work:
+    """What all do, but for the loads of what lies in L1; each number is an array."""
+    of_each = [[tiles[at] for tiles in all_tiles] for at in range(len(problems))]
+    works = [works_of(tiles, problem, chip) for tiles, problem in zip(of_each, problems, strict=True)]
+    total, last = works[0], of_each[-1]
+    places = np.array([tile.rounds // (tile.trips[OUT] * tile.trips[GROUP]) for tile in last])
+    for before, tiles, problem, work in zip(of_each[:-1], of_each[1:], problems[1:], works[1:], strict=True):
+        of = Columns(tiles, problem)
         load = map_load(of, problem, chip)
-        cycles, llb, ddr = (float(each[0]) for each in (load.cycles(chip, of.used_cores), load.llb, load.ddr))
-        elements = before.rounds * before.positions * before.outputs
+        elements = np.array([tile.rounds * tile.positions * tile.outputs for tile in before])
         stored = elements * DTYPES[problem.dtype].itemsize / chip.path["ub_l1"].bytes_per_cycle
-        places = tiles[-1].rounds // (tiles[-1].trips[OUT] * tiles[-1].trips[GROUP])
-        total = total._replace(
-            **{name: getattr(total, name) + getattr(work, name) for name in SUMS},
-            mte2_cycles=total.mte2_cycles + max(0.0, work.mte2_cycles - cycles),
+        changed: dict[str, Any] = {name: getattr(total, name) + getattr(work, name) for name in SUMS}
+        changed |= dict(
+            mte2_cycles=total.mte2_cycles + np.maximum(0.0, work.mte2_cycles - load.cycles(chip, of.used_cores)),
             mte3_cycles=total.mte3_cycles + stored + work.mte3_cycles,
-            ddr_bytes=total.ddr_bytes + max(0.0, work.ddr_bytes - ddr),
-            llb_bytes=total.llb_bytes + max(0.0, work.llb_bytes - llb),
+            ddr_bytes=total.ddr_bytes + np.maximum(0.0, work.ddr_bytes - load.ddr),
+            llb_bytes=total.llb_bytes + np.maximum(0.0, work.llb_bytes - load.llb),
             last_cycles=work.last_cycles,
             serial_cycles=total.serial_cycles + work.serial_cycles + places * HANDOVER_CYCLES,
         )
+        total = total._replace(**changed)
     return total
 
 

@@ -7,6 +7,7 @@ more than of its parts (`x * sigmoid(x)` is one instruction, a GELU in parts is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,29 +24,62 @@ from compiler.tir.replaced import replaced
 from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map
 
+MOST_FUSED = 1 << 12  # of which is remembered what was made
+
+_MADE: dict[Any, tuple[Sequence[Any], Any]] = {}  # functions of a group, which stay alive, and the one made of them
+
 
 def fuse(module: Any, group: Any) -> Any:
-    """The PrimFunc of a group (a Relax function of calls of PrimFuncs): its parameters are the inputs, then results."""
+    """The PrimFunc of a group (a Relax function of calls of PrimFuncs): its parameters are the inputs, then results.
+
+    Groups that are alike have the same one.
+    """
     body = graph.read(group)
+    functions = [module[call.callee] for call in body.calls]
+    key = _likeness(body, functions)
+    if key not in _MADE:
+        if len(_MADE) == MOST_FUSED:
+            _MADE.clear()
+        _MADE[key] = functions, _fused(body, functions)
+    return _MADE[key][1]
+
+
+def _likeness(body: graph.Body, functions: Sequence[Any]) -> Any:
+    """Equal for groups of the same functions, called alike; functions are known by their address."""
+    number = {value: at for at, value in enumerate((*body.params, *(call.var for call in body.calls)))}
+    calls = (
+        (hash(function), *(number[argument] for argument in call.arguments), *map(_kind, call.types))
+        for function, call in zip(functions, body.calls, strict=True)
+    )
+    # A tuple of results is none that a call makes.
+    results = tuple(number.get(result, -1) for result in body.results)
+    return tuple(_kind(param.ty) for param in body.params), tuple(calls), results
+
+
+def _kind(kind: Any) -> tuple[str, tuple[int, ...]]:
+    return str(kind.dtype), tuple(int(extent) for extent in kind.shape)
+
+
+def _fused(body: graph.Body, functions: Sequence[Any]) -> Any:
     if len(body.calls) == 1 and len(body.calls[0].arguments) == len(body.params):
-        return s_tir.renew_defs(module[body.calls[0].callee])
+        return s_tir.renew_defs(functions[0])
     buffers = {param: _buffer(param, f"p{index}") for index, param in enumerate(body.params)}
     results: list[Any] = []
     inner: list[Any] = []
     statements = []
     names = dict[str, int]()
     moved, values, last = set[str](), set[str](), ""
-    for call in body.calls:
+    for call, callee in zip(body.calls, functions, strict=True):
         made = [_declare(kind, f"t{len(buffers) + k}") for k, kind in enumerate(call.types)]
         is_result = any(call.var.same_as(result) for result in body.results)
         (results if is_result else inner).extend(made)
         buffers[call.var] = made[0]
-        kind = graph.attribute(module[call.callee], "tw.schedule")
+        kind = graph.attribute(callee, "tw.schedule")
         if kind in MOVES and is_result:
             last = made[0].name
         elif not is_result and (kind in MOVES or kind == "elementwise"):
             (moved if kind in MOVES else values).add(made[0].name)
-        function = s_tir.renew_defs(module[call.callee])
+        function = s_tir.renew_defs(callee)
         arguments = [*(buffers[argument] for argument in call.arguments), *made]
         if len(arguments) != len(function.params):
             raise ValueError(f"{call.callee} takes {len(function.params)} buffers, not {len(arguments)}")
@@ -57,8 +91,8 @@ def fuse(module: Any, group: Any) -> Any:
     root = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(flat) if len(flat) > 1 else flat[0], alloc_buffers=inner)
     params = [*(buffers[param] for param in body.params), *results]
     fused = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
-    first = module[body.calls[0].callee]
-    fused = fused.with_attrs({key: value for key, value in first.attrs.items() if not key.startswith("tw.")})
+    attributes = functions[0].attrs.items()
+    fused = fused.with_attrs({key: value for key, value in attributes if not key.startswith("tw.")})
     fused = scaled_behind(fused)
     if moved or last:
         fused = _read_in_place(fused, moved, last)

@@ -7,6 +7,7 @@ of a tile but its work, so that all templates share one cost and one learned cor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -89,3 +90,9 @@ def queue_cycles(work: Work, chip: Chip) -> tuple[float, ...]:
 def analytical_cycles(work: Work, chip: Chip) -> float:
     """The busiest queue or shared path, what happens before and after it, and what cannot overlap."""
     return max(1.0, *queue_cycles(work, chip)) + work.first_cycles + work.last_cycles + work.serial_cycles
+
+
+def analytical_cycles_of_all(columns: Work, chip: Chip) -> np.ndarray:
+    """The same of many tiles; added in the same order, on which sums of floats depend."""
+    busiest = reduce(np.maximum, queue_cycles(columns, chip), 1.0)
+    return np.asarray(busiest + columns.first_cycles + columns.last_cycles + columns.serial_cycles)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from compiler.tir.structure import structural_walk
+from compiler.tir.structure import answered_once, structural_walk
 
 REPLACED = "tw.replaced"  # attribute of a PrimFunc: pairs of parameters, a result and the input below it
 
@@ -22,6 +22,7 @@ def replaced_of(func: Any) -> list[tuple[int, int]]:
     return [(int(result), int(source)) for result, source in pairs]
 
 
+@answered_once
 def replaced(func: Any) -> list[tuple[int, int]]:
     """(result, input), both by the number of their parameters.
 

@@ -11,6 +11,7 @@ from ci.random_cases import CHIPS
 from compiler.operators.convolution import convolution
 from compiler.target import load_chip
 from compiler.tiling import chain
+from compiler.tiling.search import analytical_cycles, analytical_cycles_of_all, works_in, works_of
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.random_chains import Layer, check, one_kernel
 
@@ -70,3 +71,17 @@ def test_what_reads_something_else_has_no_tile() -> None:
     both = te.compute(shapes["x"], lambda *i: first(*i) + second(*i), "both")
     with pytest.raises(NoFeasibleTile):
         chain.space(te.create_prim_func([x, y, w, v, both]), load_chip("tw1"))
+
+
+def test_the_work_of_a_tile_does_not_depend_on_the_tiles_beside_it() -> None:
+    shapes = {"x": (1, 32, 40, 40), "w": (1, 1, 2, 3, 3, 32, 16), "v": (1, 1, 2, 3, 3, 32, 16)}
+    x, w, v = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())
+    same = {"kernel": (3, 3), "strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "channels": 32, "outputs": 32}
+    second = convolution(convolution(x, w, **same), v, **same)
+    chip = load_chip("tw1")
+    space = chain.space(te.create_prim_func([x, w, v, second]), chip)
+    columns = works_of(space, space.tiles())
+    works = [space.work(tile) for tile in space.tiles()]
+    assert len(set(works)) > 1
+    assert works_in(columns) == works
+    assert analytical_cycles_of_all(columns, chip).tolist() == [analytical_cycles(work, chip) for work in works]

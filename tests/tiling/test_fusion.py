@@ -155,3 +155,20 @@ def test_a_product_of_a_matrix_with_itself_reads_it_as_two() -> None:
     assert len(func.params) == 3
     x = np.arange(9, dtype=np.float32).reshape(3, 3)
     np.testing.assert_allclose(on_cpu(func, x, x), x @ x)
+
+
+def test_groups_that_are_alike_are_fused_once() -> None:
+    nodes = []
+    for at, (first, second, third) in enumerate(("aba", "cdd", "bcb")):
+        nodes.append(helper.make_node("Sub", [first, second], [f"s{at}"]))
+        nodes.append(helper.make_node("Mul", [f"s{at}", third], [f"y{at}"]))
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4,)) for name in "abcd"]
+    made = [helper.make_tensor_value_info(f"y{at}", TensorProto.FLOAT, None) for at in range(3)]
+    model = helper.make_model(helper.make_graph(nodes, "g", given, made), opset_imports=[helper.make_opsetid("", 17)])
+    grouped = GroupOperators().run(import_model(model.SerializeToString()).module, CHIP)
+    first, second, third = (fuse(grouped, grouped[call.callee]) for call in graph.read(grouped["main"]).calls)
+    assert first.same_as(third)
+    assert not first.same_as(second)
+    x, y = np.array([5, 6, 7, 8], np.float32), np.full(4, 2, np.float32)
+    np.testing.assert_array_equal(on_cpu(first, x, y), (x - y) * x)
+    np.testing.assert_array_equal(on_cpu(second, x, y), (x - y) * y)
