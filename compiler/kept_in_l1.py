@@ -38,9 +38,16 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
         return _as_said(kernels, manual)
     if SWITCH in kernels.observer.without or kernels.observer.stop_after is not None:
         return kernels
-    found = chains(kernels.module)
-    chosen = _Choice(kernels).best(found) if found else []
-    return kernels.of(linked(kernels.module, chosen)) if chosen else kernels
+    found, choice = chains(kernels.module), _Choice(kernels)
+    chosen = choice.best(found) if found else []
+    for _ in range(ROUNDS):
+        if not chosen:
+            return kernels
+        together = kernels.of(linked(kernels.module, chosen))
+        if not choice.is_corrected(together, chosen):
+            return together
+        chosen = choice.known(found)
+    return kernels
 
 
 Kinds = tuple[int, ...]  # of the calls of one kernel, one after another
@@ -74,7 +81,27 @@ class _Choice:
             if not unknown:
                 break
             self._compile(unknown)
+        return self.known(found)
+
+    def known(self, found: list[Chain]) -> list[Chain]:
+        """The best of what was compiled."""
         return [part for one in found for part in self._cut(one, known=True) if len(part.calls) > 1]
+
+    def is_corrected(self, together: ModelKernels, chosen: list[Chain]) -> bool:
+        """Whether kernels of several calls are slower in the program than when they were compared: with fewer tensors
+        between kernels, others are on the chip, and kernels that know that are others. What they take is noted.
+        """
+        uses, module, slower = {use.members: use for use in together.uses()}, self.kernels.module, False
+        for part in {part.callees: part for part in chosen}.values():
+            use = uses[tuple(name for call in part.calls for name in members_of(module, call))]
+            kinds = self._kinds_of(part)
+            if together.key(use) == self.kernels.key(self.jobs[kinds]):
+                continue
+            before, self.jobs[kinds] = self.cycles[kinds], use
+            self._compile([kinds])
+            slower |= self.cycles[kinds] > before
+            self.cycles[kinds] = max(self.cycles[kinds], before)
+        return slower
 
     def _problems(self, found: list[Chain]) -> list[Any]:
         """By kind, the convolution, if it is one; notes the kinds of all calls, and what each takes alone."""

@@ -244,7 +244,8 @@ class ModelKernels:
 
     def use_of(self, module: Any, callee: str, calls: Sequence[graph.Call], given: Sequence[Any]) -> Use:
         """What one function of ``module`` for several calls of main would need, with what it is given."""
-        arguments = tuple(self.buffers.names[value] for value in (*given, calls[-1].var))
+        named = (self.buffers.names[value] for value in (*given, calls[-1].var))
+        arguments = tuple(self._copies.get(name, name) for name in named)
         function = module[callee]
         members = tuple(str(name) for name in function.attrs["tw.calls"])
         schedule = str(function.attrs["tw.group"])

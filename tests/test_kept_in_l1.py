@@ -14,9 +14,11 @@ import compiler
 from compiler import driver, kept_in_l1
 from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
+from compiler.model_kernels import ModelKernels, Use
 from compiler.pipeline import Observer
 from compiler.schedule.files import parse_schedule
 from compiler.target import load_chip
+from compiler.tir.near import room_bytes
 from tests.test_driver import model, node
 
 RNG = np.random.default_rng(11)
@@ -40,6 +42,7 @@ SOURCE = model(NODES, {"x": SHAPE}, ["y"], **WEIGHTS)
 LINES = ['"b" = 1  # a b', '"e" = 1  # c e', '"y" = 1  # f y']
 PLAIN = "clusters = 1\n[pieces]\n" + "\n".join(LINES) + "\n"
 KEPT = PLAIN.replace('"e" = 1', '"e" = { pieces = 1, in_l1 = true }')
+LESS_BYTES = 4096
 ALL_KEPT = KEPT.replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
 
 
@@ -61,6 +64,26 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "predicted_cycles", lambda found: -len(found.steps))
     assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16")).steps) == 3
+
+
+def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_program, cycles = ModelKernels.of, kept_in_l1._cycles
+
+    def with_less_room(self: ModelKernels, module: Any) -> ModelKernels:
+        other = in_program(self, module)
+        other._rooms = dict.fromkeys(other._rooms, LESS_BYTES)
+        return other
+
+    def slower_with_less_room(kernels: ModelKernels, use: Use) -> int | None:
+        return 1 << 30 if room_bytes(use.job.func, kernels.chip) == LESS_BYTES else cycles(kernels, use)
+
+    monkeypatch.setattr(ModelKernels, "of", with_less_room)
+    monkeypatch.setattr(kept_in_l1, "_cycles", slower_with_less_room)
+    chip, options, observer = load_chip("tw1"), driver.Options("fp16", cache=False, jobs=1), Observer()
+    kernels = driver.plan(SOURCE, chip, options, observer)
+    assert kept_in_l1.kept_in_l1(kernels, None) is kernels
+    monkeypatch.setattr(kept_in_l1, "_cycles", cycles)
+    assert kept_in_l1.kept_in_l1(kernels, None) is not kernels
 
 
 def test_ablations_leave_it_out() -> None:
