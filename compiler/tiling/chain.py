@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from compiler.emission.cube.feature_maps import Axes, made_mark, map_mark
 from compiler.emission.cube.weights import WEIGHTS
-from compiler.emission.cube.windows import Axes, made_mark, map_mark
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import ceil_to
 from compiler.isa.timing import ceil_div
@@ -443,6 +443,6 @@ def _place_product(
     at_weights = core if "weights" in tile.held else placed.chunk
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, placed.step, WEIGHTS)
     if problem.bias_bytes:
-        bring_bias(sch, master.block, core, channels)
+        bring_bias(sch, master.block, core, channels, chip)
     cube.start_sum(sch, master.block, placed)
     return feature_map, windows.axes

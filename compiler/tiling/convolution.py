@@ -23,14 +23,23 @@ from typing import Any
 from tvm import ir
 from tvm.sym import detect_linear_equation
 
+from compiler.emission.cube.feature_maps import Axes, map_mark
 from compiler.emission.cube.weights import WEIGHTS
-from compiler.emission.cube.windows import Axes, Windows, map_mark
+from compiler.emission.cube.windows import Windows
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.convolution_places import in_lines
-from compiler.tiling.convolution_stages import BIAS, bring_bias, channels_last, merged, started_with_bias
+from compiler.tiling.convolution_stages import (
+    BIAS,
+    begins_with_table,
+    bring_bias,
+    channels_last,
+    merged,
+    started_with_bias,
+    vector_bytes,
+)
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Master, Placed
@@ -123,6 +132,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
     }
     places = {"weights": [cube.operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
     places |= {"map": [load.source for load in loads], "result": [last.writes[0].source]}
+    with_bias = len(sch.get(master.block).reads) > BIAS
     return Problem(
         extents=master.extents,
         windows=windows,
@@ -130,11 +140,12 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         channels=channels,
         dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip, through_ub=True),
-        vector_bytes=sum(map(_vector_bytes, stages)),
+        vector_bytes=sum(map(vector_bytes, stages)),
         stages=len(stages),
         side_bytes=sum(DTYPES[cube.isa_dtype(side)].itemsize for side in sides),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
-        bias_bytes=4 if len(sch.get(master.block).reads) > BIAS else 0,
+        bias_bytes=4 if with_bias else 0,
+        bias_blocks=1 if with_bias and not begins_with_table(chip) else 0,
         llb_bytes=room_bytes(func, chip),
         near=frozenset(
             name
@@ -142,12 +153,6 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
             if buffers and all(memory_of_parameter(func, buffer) == "llb" for buffer in buffers)
         ),
     )
-
-
-def _vector_bytes(block: Any) -> int:
-    """What the vector unit takes an element of a stage for; where it converts, it takes as long again."""
-    sizes = {DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*block.reads, *block.writes)}
-    return max(sizes) * (1 if len(sizes) == 1 else 2)
 
 
 def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:
@@ -223,10 +228,10 @@ def place(
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None, True)
     if problem.bias_bytes:
-        near = placed.core if tile.trips[OUT] * tile.trips[GROUP] == 1 else placed.trips[order.index(OUT)]
+        near = placed.core if tile.bias_stays(problem, chip) else placed.trips[order.index(OUT)]
         # What comes beside the cube begins with a block of L1.
         far = placed.core if problem.extents[GROUP] == 1 or problem.extents[OUT] % FRACTAL == 0 else near
-        bring_bias(sch, master.block, far, near)
+        bring_bias(sch, master.block, far, near, chip)
     return placed, feature_map, at_map, windows.axes
 
 

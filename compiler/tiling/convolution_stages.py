@@ -8,6 +8,7 @@ which a result may have fewer: it is stored without the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
@@ -15,6 +16,9 @@ from tvm.s_tir import ScheduleError
 from tvm.sym import detect_linear_equation
 
 from compiler.emission.cube.bias import BIAS as MARK
+from compiler.emission.cube.halves import HALVES
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
@@ -203,11 +207,15 @@ def _first_of(wide: Any, narrow: Any) -> Any:
 
 
 def started_with_bias(func: Any, chip: Chip) -> Any:
-    """The function whose sums begin with the bias that its first stage adds, where the cube can begin so."""
+    """The function whose sums begin with the bias that its first stage adds, where the cube can begin so.
+
+    It can where there is a table of it; where there is none, it can multiply ones with it, and does so where the vector
+    unit had more to do than the cube.
+    """
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0].block
     stages = cube.followers(sch, master)
-    if not stages or not cube.path(chip, "l1", "bt") or not cube.path(chip, "ddr", "l1"):
+    if not stages or not (begins_with_table(chip) or _pays_to_multiply(sch, master, chip)):
         return func
     product, stage = sch.get(master), sch.get(stages[0])
     found: list[Any] = []
@@ -232,6 +240,35 @@ def started_with_bias(func: Any, chip: Chip) -> Any:
     return with_block(func, stage, others, alone, None)
 
 
+def begins_with_table(chip: Chip) -> bool:
+    """Whether the cube reads what sums begin with from a table."""
+    return cube.path(chip, "l1", "bt") and cube.path(chip, "ddr", "l1")
+
+
+def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
+    """Whether what sums begin with can be a product of its own, and the vector unit would be busier than the cube.
+
+    Channels of a core begin with a block of them then, wherever they begin.
+    """
+    product = sch.get(master)
+    factors = {cube.isa_dtype(operand.source) for operand in cube.operands_of(product)}
+    paths = (("ddr", "ub"), ("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
+    if factors != {"fp16"} or not all(cube.path(chip, *each) for each in paths):
+        return False
+    extents = [int(axis.dom.extent) for axis in product.iter_vars]
+    kept = len(product.body.indices)
+    if extents[kept - 1] % FRACTAL:
+        return False
+    of_vector = sum(vector_bytes(sch.get(stage)) for stage in cube.followers(sch, master)) / chip.vector.bytes_per_cycle
+    return of_vector > prod(extents[kept:]) / chip.macs_per_cycle("fp16")
+
+
+def vector_bytes(block: Any) -> int:
+    """What the vector unit takes an element of a stage for; where it converts, it takes as long again."""
+    sizes = {DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*block.reads, *block.writes)}
+    return max(sizes) * (1 if len(sizes) == 1 else 2)
+
+
 def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:
     """The load of the bias from a parameter, one element for each column of the product."""
     loads = (total.a, total.b)
@@ -246,13 +283,14 @@ def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> An
     return added if in_order and per_column and str(added.ty) == str(total.a.ty) else None
 
 
-def bring_bias(sch: Any, master: Any, at_far: Any, at_near: Any) -> None:
+def bring_bias(sch: Any, master: Any, at_far: Any, at_near: Any, chip: Chip) -> None:
     """What sums begin with comes to L1 in every turn of a loop, and beside the cube in those of one in it."""
+    beside, what = (BT, MARK) if begins_with_table(chip) else (cube.L0B, HALVES)
     far = sch.cache_read(master, BIAS, cube.L1)
-    near = sch.cache_read(master, BIAS, BT)
+    near = sch.cache_read(master, BIAS, beside)
     for copy, loop in ((near, at_near), (far, at_far)):
         sch.compute_at(copy, loop, preserve_unit_loops=True)
-        cube.mark(sch, copy, loop, MARK)
+        cube.mark(sch, copy, loop, what)
 
 
 def with_block(func: Any, block: Any, reads: Sequence[Any], body: Any, init: Any) -> Any:

@@ -46,6 +46,7 @@ class Problem:
     result_bytes: int
     bias_bytes: int  # of an element of what sums begin with; none where that is zero
     llb_bytes: int  # that the kernel may take
+    bias_blocks: int = 0  # along k, of a product that sums begin with where there is no table of it
     near: frozenset[str] = frozenset()  # of "map", "weights", "result" and "sides", what lies in LLB
 
     @cached_property
@@ -143,8 +144,8 @@ class Tile(_Sizes):
         m16, o16, blocks = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL), prod(self.step)
         return {
             "l1": self.l1_bytes(problem, self.chunk),
-            "l0a": 2 * m16 * blocks * BLOCK_BYTES,
-            "l0b": 2 * o16 * blocks * BLOCK_BYTES,
+            "l0a": 2 * m16 * (blocks + problem.bias_blocks) * BLOCK_BYTES,
+            "l0b": 2 * o16 * (blocks + problem.bias_blocks) * BLOCK_BYTES,
             "l0c": self.l0c_bytes,
             "ub": self.ub_bytes(problem, self.leaving),
         }
@@ -156,6 +157,13 @@ class Tile(_Sizes):
         weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and in_chunks) else 1
         bias = self.trips[GROUP] * self.trips[OUT] * self.outputs * problem.bias_bytes
         return map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk) + bias
+
+    def bias_stays(self, problem: Problem, chip: Chip) -> bool:
+        """Whether what sums begin with stays beside the cube: one for all trips, or there is room for those of all."""
+        trips = self.trips[GROUP] * self.trips[OUT]
+        of_trip = problem.bias_blocks * ceil_to(self.outputs, FRACTAL) * BLOCK_BYTES
+        others = self.bytes_of(problem)["l0b"] - 2 * of_trip
+        return trips == 1 or (0 < of_trip and others + trips * of_trip <= chip.memory.l0b_bytes)
 
     @property
     def l0c_bytes(self) -> int:
@@ -209,15 +217,17 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, all_channels: bool = F
     With room for one only, the other memories need not hold twice what is filled again.
     """
     memory = chip.memory
-    most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), memory.l0a_bytes // times // BLOCK_BYTES)
+    l0a = memory.l0a_bytes // times // BLOCK_BYTES
+    most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), l0a // (1 + problem.bias_blocks))
     for rows, columns in _areas(problem, most):
         m16 = ceil_to(rows * columns, FRACTAL)
         for outputs in _output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
-            if m16 * o16 * 4 > memory.l0c_bytes or outputs * problem.bias_bytes > memory.bt_bytes:
+            in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
+            if m16 * o16 * 4 > memory.l0c_bytes or in_table > memory.bt_bytes:
                 break
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
-            step = _step(problem, room, columns < problem.extents[WO])
+            step = _step(problem, room - problem.bias_blocks, columns < problem.extents[WO])
             if step is not None:
                 yield from _spread(problem, chip, times, rows, columns, outputs, step, all_channels)
 
@@ -236,7 +246,7 @@ def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, i
         return ceil_div(c1, ceil_div(c1, most)), rows_of_kernel, columns_of_kernel
     if blocks >= columns_of_kernel:
         return 1, _divisor(rows_of_kernel, blocks // columns_of_kernel), columns_of_kernel
-    return (1, 1, _divisor(columns_of_kernel, blocks)) if blocks else None
+    return (1, 1, _divisor(columns_of_kernel, blocks)) if blocks > 0 else None
 
 
 def _divisor(extent: int, most: int) -> int:

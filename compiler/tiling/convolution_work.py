@@ -229,8 +229,9 @@ def _rounded(value: Any, multiple: int) -> np.ndarray:
 
 def _product_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     rows, columns = _rounded(of.positions, FRACTAL), _rounded(of.outputs, FRACTAL)
-    k = problem.blocks * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
-    return np.asarray(rows * columns * k / chip.macs_per_cycle(problem.dtype) + of.steps * chip.cube.overhead_cycles)
+    k = (problem.blocks + problem.bias_blocks) * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
+    steps = of.steps + problem.bias_blocks
+    return np.asarray(rows * columns * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles)
 
 
 def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
@@ -241,6 +242,8 @@ def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     weights = np.where(once & alone, of.trips[GROUP] * of.trips[OUT], of.rounds)
     k_bytes = problem.blocks * BLOCK_BYTES
     a = windows * _rounded(of.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
+    ones = of.rounds * of.products * _rounded(of.positions, FRACTAL) * problem.bias_blocks * BLOCK_BYTES
+    a = a + ones / _rate(chip, "l1_l0a")
     return np.asarray(a + weights * _rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
 
 

@@ -16,12 +16,12 @@ from compiler.tir.rewriter import Rewriter, loop_with, sequence, statements, use
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
-MEMORY = "ub"
-SHARE = 8  # of UB: the part that may be kept through loops
+SHARES = {"ub": 8, "l0a": 2}  # of a memory: the part that may be kept through loops
+FILLED = "l0a"  # where only what reads nothing is kept
 
 
 class HoistInvariants(Pass):
-    """An instruction that writes the same to the same place of UB in every turn of a loop runs once before the loop.
+    """An instruction that writes the same to the same place in every turn of a loop runs once before the loop.
 
     for i: {g = alloc(64); ld g, gamma; ld a, x[i]; vmul a, a, g; st y[i], a}
     -> g = alloc(64); ld g, gamma
@@ -32,22 +32,22 @@ class HoistInvariants(Pass):
     3. Its result is allocated in the loop, and nothing else in the loop writes there.
     4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
        addresses depend on no variable.
-    5. Results that are kept so take an eighth of UB at most.
+    5. The result lies in UB, or in L0A where it is a constant; what is kept so takes a part of these memories at most.
     """
 
     name: ClassVar[str] = "hoist-invariants"
     requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        return _Hoister(chip.memory_bytes(MEMORY) // SHARE).function(subject)
+        return _Hoister({name: chip.memory_bytes(name) // share for name, share in SHARES.items()}).function(subject)
 
 
 class _Hoister(Rewriter):
     """Inner loops first: what leaves them may leave the loops around, too."""
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: dict[str, int]) -> None:
         super().__init__()
-        self.budget_bytes = budget_bytes
+        self.budget_bytes = budget_bytes  # by memory
         self.kept: set[Any] = set()  # buffers that have left a loop
 
     def loop(self, loop: tirx.For) -> Any | None:
@@ -67,10 +67,11 @@ class _Hoister(Rewriter):
         for found in facts.instructions:
             if not facts.leaves(found):
                 continue
+            memory = memory_of(found.target)
             size = 0 if found.target in self.kept else physical_bytes(found.allocation)
-            if size > self.budget_bytes:  # (5)
+            if size > self.budget_bytes[memory]:  # (5)
                 continue
-            self.budget_bytes -= size
+            self.budget_bytes[memory] -= size
             self.kept.add(found.target)
             facts.left.add(found.target)
             yield found
@@ -78,7 +79,7 @@ class _Hoister(Rewriter):
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """An instruction that writes one buffer of UB which is allocated in the same loop."""
+    """An instruction that writes one buffer which is allocated in the same loop."""
 
     statement: Any
     call: Call
@@ -133,7 +134,10 @@ class _Facts:
             return False
         if any(buffer in self.allocated and buffer not in self.left for buffer in read):
             return False
-        if memory_of(found.target) != MEMORY or self.written[found.target] != 1:  # (3)
+        memory = memory_of(found.target)
+        if memory not in SHARES or (memory == FILLED and read):  # (5)
+            return False
+        if self.written[found.target] != 1:  # (3)
             return False
         changing = any(uses(condition, self.defined) or _reads(condition) for condition in found.conditions)
         return not changing or _anywhere(found.call)  # (4)

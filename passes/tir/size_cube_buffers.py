@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from tvm import tirx
 
+from compiler.emission.cube.feature_maps import map_axes
 from compiler.emission.cube.places import MARK, ROWS
 from compiler.emission.cube.sizes import physical_sizes, rows_of_one
-from compiler.emission.cube.windows import map_axes
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, uses
 from compiler.tir.structure import structural_map

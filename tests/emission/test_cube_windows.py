@@ -6,7 +6,8 @@ from typing import Any
 
 from tvm import tirx
 
-from compiler.emission.cube.windows import Axes, Windows, map_mark
+from compiler.emission.cube.feature_maps import Axes, map_mark
+from compiler.emission.cube.windows import Windows
 from compiler.emission.nest import Surroundings
 from tests.emission.nests import buffer, emitted, load, nest, outer
 

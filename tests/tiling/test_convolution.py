@@ -175,6 +175,61 @@ def test_the_bias_comes_a_part_at_a_time_where_images_go_around_the_channels() -
     assert "ldbt" in found
 
 
+@pytest.mark.parametrize(
+    ("case", "side"),
+    [
+        ({"x": (1, 32, 20, 21), "w": (64, 32, 1, 1)}, False),
+        ({"x": (1, 32, 20, 21), "w": (64, 32, 1, 1)}, True),
+        ({"x": (2, 40, 9, 11), "w": (48, 20, 1, 1), "group": 3}, False),
+        ({"x": (1, 6, 30, 30), "w": (32, 6, 3, 2), "pads": (1, 0, 1, 1), "strides": (2, 2)}, False),
+    ],
+    ids=["alone", "side", "groups", "windows"],
+)
+def test_sums_begin_with_a_product_where_there_is_no_table(case: dict[str, Any], side: bool) -> None:
+    """Where the vector unit had more to do than the cube; it only takes the bias apart then, and adds what is aside."""
+    if "group" in case:
+        case = {**case, "x": (2, 60, 9, 11)}
+    found = check("tw1", case, "float16", bias="float32", relu=True, side=side)
+    assert {"filll0a", "stnz", "ldl0b", "mad", "madacc"} <= {*found}
+    assert {name for name in found if name.startswith("v")} == {"vmins", "vmaxs", "vconv", "vsub"} | (
+        {"vaddrelu"} if side else set()
+    )
+    # What is always the same is filled once, before all loops.
+    assert found.count("filll0a") == 1
+    assert found.index("filll0a") < found.index("img2col")
+
+
+def test_a_cube_that_is_busier_than_the_vector_unit_leaves_the_bias_to_it() -> None:
+    assert "filll0a" not in check("tw1", {"x": (1, 256, 9, 9), "w": (32, 256, 1, 1)}, "float16", bias="float32")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_bias_beside_the_cube_stays_or_comes_with_its_channels(rows: int) -> None:
+    """Many channels of a core: there is not always room for all of them beside the cube."""
+
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        stays = lambda tile: tile.bias_stays(space.problem, target)  # noqa: E731
+        found = [t for t in space.tiles() if t.trips[5] > 1 and stays(t) == (rows == 1)]
+        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+
+    case = {"x": (40, 16, rows, 32), "w": (2048 if rows > 1 else 64, 16, 1, 1)}
+    assert "filll0a" in check("tw1", case, "float16", bias="float32", cut=cut)
+
+
+def test_a_bias_in_two_parts_is_as_exact_as_the_result() -> None:
+    bias = np.concatenate([np.geomspace(1e-7, 65500, 40), -np.geomspace(1e-4, 3e4, 20), [65519, 70000, -1e5, 0]])
+    bias = bias.astype(np.float32)
+    arrays = {"x": np.zeros((1, 16, 40, 40), np.float16), "packed": packed(np.zeros((64, 16, 1, 1), np.float16), 1)}
+    sizes = {"kernel": (1, 1), "strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "channels": 16, "outputs": 64}
+    result = run(template.schedule, "tw1", arrays | {"bias": bias}, lambda *tensors: convolution(*tensors, **sizes))
+    assert "filll0a" in result.func.script()
+    with np.errstate(over="ignore"):
+        wanted = bias.astype(np.float16)
+    np.testing.assert_allclose(result.output[0, :, 0, 0].astype(float), wanted.astype(float), rtol=2**-10, atol=2**-24)
+    np.testing.assert_array_equal(result.output.min(axis=(2, 3)), result.output.max(axis=(2, 3)))
+
+
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 @pytest.mark.parametrize("number", [1, 5, 7])
 def test_what_adds_another_tensor_also_cuts_off_below_zero(chip: str, number: int) -> None:

@@ -3,6 +3,6 @@
 TIR knows these buffers by logical indices; where an element lies follows from the scope (:mod:`.places`).
 """
 
-from compiler.emission.cube import bias, operands, products, results, weights, windows
+from compiler.emission.cube import bias, feature_maps, halves, operands, products, results, weights, windows
 
-__all__ = ["bias", "operands", "products", "results", "weights", "windows"]
+__all__ = ["bias", "feature_maps", "halves", "operands", "products", "results", "weights", "windows"]

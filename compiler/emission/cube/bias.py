@@ -27,7 +27,7 @@ def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     target, source, loop = nest.target, nest.value.value, nest.loops[0] if nest.loops else None
     name = WAYS.get((source.memory, target.memory))
-    if name is None or not _is_row(target, nest) or not _is_row(source, nest):
+    if name is None or not is_row(target, nest) or not is_row(source, nest):
         yield Rejection("ldbt", "the bias is no row")
         return
     in_l1 = source if source.memory == "l1" else target
@@ -56,5 +56,6 @@ def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
     yield Candidate(".".join((name, *mods)), price, 1, build, kind="copy")
 
 
-def _is_row(access: Access, nest: Nest) -> bool:
+def is_row(access: Access, nest: Nest) -> bool:
+    """Whether the only loop of a nest moves an access element by element."""
     return len(nest.loops) <= 1 and access.is_affine and all(access.coefficient(loop) == 1 for loop in nest.loops)

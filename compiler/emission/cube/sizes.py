@@ -8,8 +8,9 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from compiler.emission.cube.feature_maps import map_axes, map_bytes
+from compiler.emission.cube.halves import DTYPE, HALVES, PARTS, halves_bytes
 from compiler.emission.cube.places import MARK, l0_bytes, l1_matrix_bytes
-from compiler.emission.cube.windows import map_axes, map_bytes
 from compiler.isa.timing import ceil_div
 from compiler.tir.scopes import ISA_DTYPE
 from compiler.tir.structure import structural_walk
@@ -72,6 +73,10 @@ def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
     elif buffer.scope() == "shared.l1" and mark == "operand":
         matrices = prod(int(n) for n in buffer.shape[:-2])
         yield buffer, matrices * l1_matrix_bytes(buffer, dtype)
+    elif mark == HALVES and buffer.scope() == "shared.l1":
+        yield buffer, halves_bytes(int(buffer.shape[0]))
+    elif mark == HALVES:
+        yield buffer, l0_bytes(buffer.scope(), PARTS, int(buffer.shape[0]), DTYPE)
 
 
 def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:

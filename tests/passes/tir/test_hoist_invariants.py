@@ -160,3 +160,36 @@ def test_what_data_decides_stays_with_the_data() -> None:
 
     keeps(inside)
     keeps(outside)
+
+
+def test_a_constant_beside_the_cube_is_filled_once() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def before() -> None:
+        b = T.alloc_buffer((256,), "float16", scope="local.l0b")
+        for _ in range(8):
+            a = T.alloc_buffer((256,), "float16", scope="local.l0a")
+            c = T.alloc_buffer((256,), scope="local.l0c")
+            T.call_extern("void", "tw.filll0a.fp16", T.address_of(a[0]), 256, T.float32(1))
+            T.call_extern("void", "tw.mad.fp16", T.address_of(c[0]), T.address_of(a[0]), T.address_of(b[0]), 16, 16, 2)
+
+    @T.prim_func(s_tir=True, private=True)
+    def after() -> None:
+        b = T.alloc_buffer((256,), "float16", scope="local.l0b")
+        a = T.alloc_buffer((256,), "float16", scope="local.l0a")
+        T.call_extern("void", "tw.filll0a.fp16", T.address_of(a[0]), 256, T.float32(1))
+        for _ in range(8):
+            c = T.alloc_buffer((256,), scope="local.l0c")
+            T.call_extern("void", "tw.mad.fp16", T.address_of(c[0]), T.address_of(a[0]), T.address_of(b[0]), 16, 16, 2)
+
+    rewrites(before, after)
+
+
+def test_what_is_loaded_beside_the_cube_stays_in_its_loop() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel() -> None:
+        w = T.alloc_buffer((16, 16), "float16", scope="shared.l1")
+        for _ in range(8):
+            a = T.alloc_buffer((256,), "float16", scope="local.l0a")
+            T.call_extern("void", "tw.ldl0a.fp16", T.address_of(a[0]), T.address_of(w[0, 0]), 16, 16, 16)
+
+    keeps(kernel)
