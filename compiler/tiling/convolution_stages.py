@@ -210,7 +210,7 @@ def started_with_bias(func: Any, chip: Chip) -> Any:
     """The function whose sums begin with the bias that its first stage adds, where the cube can begin so.
 
     It can where there is a table of it; where there is none, it can multiply ones with it, and does so where the vector
-    unit had more to do than the cube.
+    unit had as much to do as the cube, or more.
     """
     sch = cube.new_schedule(func)
     master = cube.masters(sch)[0].block
@@ -246,7 +246,7 @@ def begins_with_table(chip: Chip) -> bool:
 
 
 def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
-    """Whether what sums begin with can be a product of its own, and the vector unit would be busier than the cube.
+    """Whether what sums begin with can be a product of its own, and the vector unit would be as busy as the cube.
 
     Channels of a core begin with a block of them then, wherever they begin.
     """
@@ -260,7 +260,7 @@ def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
     if extents[kept - 1] % FRACTAL:
         return False
     of_vector = sum(vector_bytes(sch.get(stage)) for stage in cube.followers(sch, master)) / chip.vector.bytes_per_cycle
-    return of_vector > prod(extents[kept:]) / chip.macs_per_cycle("fp16")
+    return of_vector >= prod(extents[kept:]) / chip.macs_per_cycle("fp16")
 
 
 def vector_bytes(block: Any) -> int:
