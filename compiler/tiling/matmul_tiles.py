@@ -16,6 +16,7 @@ from compiler.tiling.search import analytical_cycles
 
 BLOCKS = 48  # ways to cut the result that are looked at closely
 TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
+WIDEST = 4  # columns of a tile that are tried for each number of rows; more until L0C has room for a second result
 STEPS = (1, 2, 3, 4, 6, 8, 12)  # of a chunk
 COLUMNS = 128  # of a result that goes through UB, at least, for several groups to overlap
 MOST = 4095  # rows, columns and depth of one product
@@ -69,13 +70,16 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
                     "",
                     replace(grid, groups=groups),
                 )
+                twice = 2 * tile.bytes_of(problem)["l0c"] <= chip.memory.l0c_bytes
+                if fitting >= WIDEST and not twice:
+                    continue
                 if problem.slave_bytes:
                     tile = replace(tile, columns=_columns(tile, problem, chip, slots))
                 held = [replace(tile, held=name) for name in _held(tile, problem)]
                 those = [one for each in held for one in _as_held(each, problem, chip, slots)]
                 yield from those
                 fitting += bool(those)
-                if fitting == 4:  # the widest, among them those that leave L0C room for a second result
+                if fitting >= WIDEST and twice:
                     break
 
 

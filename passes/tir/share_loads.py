@@ -11,7 +11,7 @@ from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load, load_rate
 from compiler.codegen.kernel import CONSTANTS, TURNS
-from compiler.codegen.sharing import Sharing, sharing
+from compiler.codegen.sharing import Sharing, rotation_cycles, sharing
 from compiler.codegen.staging import Staging
 from compiler.graph import attribute as attribute_of
 from compiler.target import Chip
@@ -21,6 +21,7 @@ from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 FLAG_CYCLES = 3  # of the scalar unit for a flag between cores, in a loop over cores
+IN_L1 = 2  # turns for which the cube has work there
 FELT = 0.05  # of all cycles, that the first load waits longer
 
 
@@ -173,13 +174,12 @@ class _Choice:
             sharing.loaded_bytes.max() / turns / load_rate(sharing.load, "llb", self.chip),
             self._llb_bytes([sharing]).max() / turns * 1000 / chip.bandwidth.llb_bytes_per_kilocycle,
         )
-        if sharing.period == 1:  # all bring, then all load
-            turn = max(far, bring) + near + flags
-        else:
-            turn = max(far, bring + near + flags)
-        # While it brings a share, a core loads nothing: more than a turn of that is felt.
-        late = max(0.0, bring * sharing.period - turn)
-        return turn * turns + late * turns / sharing.period + far * sharing.period
+        near += flags
+        turn = rotation_cycles(sharing.period, far, near + max(0.0, bring - far / sharing.period))
+        # While it brings a share, a core loads nothing: more than what L1 holds for some turns is felt.
+        late = max(0.0, (turn - near) * sharing.period - IN_L1 * turn)
+        first, again = sharing.pieces, turns - sharing.pieces
+        return turn * first + near * again + late * first / sharing.period + far * sharing.period
 
     def ahead(self, chosen: list[Sharing]) -> list[int]:
         """Condition 3: how many periods before it is loaded each piece is brought.
@@ -198,7 +198,7 @@ class _Choice:
             turn = cycles / prod(each.load.grid.trips)
             spare = together <= max(self._arrival_cycles, FELT * cycles)
             periods = ceil((spare + (self._arrival_cycles + share) / turn) / period)
-            found.append(min(periods, most, each.slots // period - 2 if each.reuses else periods))
+            found.append(min(periods, most, (each.slots - 2) // period if each.reuses else periods))
         return found
 
     def turns(self, chosen: list[Sharing]) -> float:

@@ -178,7 +178,7 @@ class _Spreader(Rewriter):
 
 
 def _load(part: Any) -> _Load | None:
-    """A marked nest from DDR whose indices into its result are variables of its own."""
+    """A marked nest from DDR whose indices into its result are variables of its own, or always the same."""
     if not isinstance(part, tirx.AttrStmt) or not is_opaque(part):
         return None
     nest = leaf_nest(part.body)
@@ -189,7 +189,7 @@ def _load(part: Any) -> _Load | None:
     own = [loop.loop_var for loop in loops]
     if len(sources) != 1 or memory_of(sources[0].source) not in SHARED_MEMORIES:
         return None
-    plain = all(any(index.same_as(var) for var in own) for index in store.indices)
+    plain = all(constant(index) is not None or any(index.same_as(var) for var in own) for index in store.indices)
     return _Load(part, loops, store) if plain and memory_of(store.buffer) not in SHARED_MEMORIES else None
 
 

@@ -202,6 +202,11 @@ def test_tiles_share_what_they_read_in_the_room_that_a_kernel_has() -> None:
     assert alone.ddr_bytes > 7 * whole
 
 
+def test_many_columns_leave_tiles_whose_results_take_turns_in_l0c() -> None:
+    problem = Problem((8,), ("a",), 128, 3072, 768, "fp16", 8, result_bytes=2, near=frozenset("ac"), room_bytes=1 << 18)
+    assert any((tile.m, tile.n) == (128, 256) for tile in candidates(problem, TW1.one_cluster()))
+
+
 def test_ragged_rows_are_kept_out_of_most_loads() -> None:
     """777 columns of a would be loaded at half the rate as a whole: chunks leave the odd ones to the last."""
     problem = Problem((), (), 1000, 1024, 777, "fp16", 0, result_bytes=2)

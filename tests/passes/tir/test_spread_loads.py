@@ -49,6 +49,33 @@ def test_a_held_operand_comes_with_the_chunks_of_the_first_round() -> None:
     rewrites(before, after)
 
 
+def test_so_does_one_matrix_of_several() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def before(a: T.Buffer((8, 32, 512), "float16"), c: T.Buffer((4, 32, 512), "float16")) -> None:
+        l1 = T.alloc_buffer((1, 32, 512), "float16", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "operand"):
+            for i, k in T.grid(32, 512):
+                l1[0, i, k] = a[3, i, k]
+        for t in range(4):
+            for chunk in range(2):
+                for i, k in T.grid(32, 256):
+                    c[t, i, chunk * 256 + k] = l1[0, i, chunk * 256 + k]
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(a: T.Buffer((8, 32, 512), "float16"), c: T.Buffer((4, 32, 512), "float16")) -> None:
+        l1 = T.alloc_buffer((1, 32, 512), "float16", scope="shared.l1")
+        for t in range(4):
+            for chunk in range(2):
+                if t == 0:
+                    with T.attr(0, "pragma_tw_cube", "operand"):
+                        for i, k in T.grid(32, 256):
+                            l1[0, i, chunk * 256 + k] = a[3, i, chunk * 256 + k]
+                for i, k in T.grid(32, 256):
+                    c[t, i, chunk * 256 + k] = l1[0, i, chunk * 256 + k]
+
+    rewrites(before, after)
+
+
 def test_short_pieces_of_rows_that_begin_anywhere_are_not_cut() -> None:
     @T.prim_func(s_tir=True, private=True)
     def kernel(a: T.Buffer((32, 500), "float16"), c: T.Buffer((4, 32, 500), "float16")) -> None:
