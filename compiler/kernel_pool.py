@@ -22,6 +22,7 @@ from compiler.target import Chip
 
 # A second process costs some tenths of a second to fork and to send results from.
 LEAST_PER_PROCESS = 4
+LONG = ("chain",)  # classes of kernels of which each takes as long as several others
 
 
 class WorkerDied(TilewrightError):
@@ -54,7 +55,8 @@ def compile_jobs(
     missing = [index for index in range(len(jobs)) if index not in found]
     done = len(jobs) - len(missing)
     observer.report(done, len(jobs))
-    count = 1 if watched else min(processes or os.cpu_count() or 1, len(missing) // LEAST_PER_PROCESS)
+    efforts = sum(LEAST_PER_PROCESS if jobs[index].schedule in LONG else 1 for index in missing)
+    count = 1 if watched else min(processes or os.cpu_count() or 1, efforts // LEAST_PER_PROCESS)
     if count > 1:
         missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):
@@ -66,7 +68,8 @@ def compile_jobs(
 
 
 def _shared_out(indices: list[int], jobs: Sequence[Job]) -> list[int]:
-    """First a short job, while one process is at work; then the longest first, so that all end at about the same time.
+    """First a short job, for it may have to run before there are other processes; then the longest first, so that all
+    end at about the same time.
 
     Kernels of many operators take long, and parts that are put together: both show in how many buffers they have.
     """
@@ -86,8 +89,11 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
         return
     # What the first kernel loads (compiled cost functions, patterns of the table) the other processes have, too; and
     # they find the jobs where they are: IR need not be sent.
-    yield _compile(jobs[0], chip, observer)
-    jobs = jobs[1:]
+    while jobs and (len(jobs) == 1 or not _Inherited.is_warm):
+        yield _compile(jobs[0], chip, observer)
+        jobs = jobs[1:]
+    if not jobs:
+        return
     _Inherited.jobs, _Inherited.chip = jobs, chip
     gc.freeze()  # what the processes inherit is none of their garbage: they need not look through it after each kernel
     try:
@@ -108,12 +114,14 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
 class _Inherited:
     """What a forked process inherits."""
 
+    is_warm = False  # whether a kernel was compiled before
     jobs: list[Job] = []  # noqa: RUF012  set before the fork, and only then
     chip: Chip | None = None
 
 
 def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
     try:
+        _Inherited.is_warm = True
         with _collected_after():
             return compile_kernel(job.func, job.schedule, chip, observer, job.name)
     except NoRoadLeft as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,32 @@ def test_a_short_kernel_is_first_and_long_ones_are_not_last() -> None:
     }
     mixed = [Job(of_buffers[count], "elementwise", "") for count in (3, 2, 2, 3)]
     assert kernel_pool._shared_out([0, 1, 2, 3], mixed) == [2, 0, 3, 1]
+
+
+@pytest.mark.parametrize(("schedule", "processes"), [("chain", 2), ("elementwise", 0)])
+def test_few_kernels_are_shared_out_where_each_takes_long(
+    monkeypatch: pytest.MonkeyPatch, schedule: str, processes: int
+) -> None:
+    counts, compiled = list[int](), kernel_pool._compiled
+    monkeypatch.setattr(kernel_pool, "_compiled", lambda *given: counts.append(given[-1]) or compiled(*given[:-1], 1))
+    compile_jobs([Job(each.func, schedule, each.name) for each in jobs(2)], TINY, Observer(), None, 2)
+    assert counts == [processes]
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_the_first_kernel_is_not_waited_for_where_one_was_compiled_before(
+    monkeypatch: pytest.MonkeyPatch, is_warm: bool
+) -> None:
+    compile_one = kernel_pool.compile_kernel
+
+    def named(func: Any, schedule: str, chip: Any, observer: Observer, name: str) -> Kernel:
+        return replace(compile_one(func, schedule, chip, observer, name), name=str(os.getpid()))
+
+    monkeypatch.setattr(kernel_pool, "compile_kernel", named)
+    monkeypatch.setattr(kernel_pool._Inherited, "is_warm", is_warm)
+    here = str(os.getpid())
+    names = [result.name for result in compile_jobs(jobs(2 * LEAST_PER_PROCESS), TINY, Observer(), None, 2)]
+    assert names.count(here) == (0 if is_warm else 1)
 
 
 def test_what_the_cache_has_is_not_compiled(tmp_path: Path) -> None:

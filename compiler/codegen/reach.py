@@ -46,6 +46,7 @@ class Reaches:
 
     def __post_init__(self) -> None:
         self._known: dict[Node, Reach] = {}
+        self._constants: dict[int, Reach] = {}
         self._data = Reach(self._all(-FAR), self._all(FAR))
 
     def loops_of(self, root: Block) -> None:
@@ -68,13 +69,16 @@ class Reaches:
         found = self._node(operand.node)
         if not operand.offset:
             return found
-        return _sum(found, self._constant(operand.offset))
+        return _bounded(found.low + operand.offset, found.high + operand.offset, found.parameter)
 
     def _all(self, value: int) -> np.ndarray:
         return np.full(self.cores, value, np.int64)
 
     def _constant(self, value: int) -> Reach:
-        return Reach(self._all(value), self._all(value))
+        if value not in self._constants:
+            every = self._all(value)
+            self._constants[value] = Reach(every, every)
+        return self._constants[value]
 
     def _node(self, node: Node) -> Reach:
         if node not in self._known:
@@ -104,7 +108,8 @@ _OF_ADDRESSES = frozenset({"smov", "sadd", "ssub", "smadd"})
 
 
 def _bounded(low: np.ndarray, high: np.ndarray, parameter: int | None = None) -> Reach:
-    return Reach(np.clip(low, -FAR, FAR), np.clip(high, -FAR, FAR), parameter)
+    # `np.clip` does the same and takes four times as long for the few numbers that there are.
+    return Reach(np.minimum(np.maximum(low, -FAR), FAR), np.minimum(np.maximum(high, -FAR), FAR), parameter)
 
 
 def _sum(a: Reach, b: Reach) -> Reach:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise, product
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -250,29 +250,34 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
     of_each = [_tiles(problem, chip, times, last=problem is problems[-1]) for problem in problems]
     plain = all(single(problem) for problem in problems[1:])
     of_last = [tile for tile in of_each[-1] if plain or tile.columns == problems[-1].extents[WO]]
-    for tile in _cheapest(of_last, problems[-1], chip, LAST):
-        rows, found, able = tile.rows, list[list[Tile]](), True
-        for at in range(len(problems) - 2, -1, -1):
-            rows = problems[at + 1].box(rows, tile.columns, problems[at + 1].kernel[0])[0]
-            columns = tile.columns if plain else problems[at].extents[WO]
-            whole = plain or (rows == problems[at].extents[HO] and tile.rows == problems[-1].extents[HO])
+    (lasts,) = _cheapest([of_last], problems[-1], chip, LAST)
+    rows, found = [tile.rows for tile in lasts], list[list[list[Tile]]]()
+    for at in range(len(problems) - 2, -1, -1):
+        of_columns = dict[int, list[Tile]]()
+        for one in of_each[at]:
+            of_columns.setdefault(one.columns, []).append(one)
+        fitting = list[list[Tile]]()
+        for number, tile in enumerate(lasts):
+            needed = problems[at + 1].box(rows[number], tile.columns, problems[at + 1].kernel[0])[0]
+            whole = plain or (needed == problems[at].extents[HO] and tile.rows == problems[-1].extents[HO])
+            able = of_columns.get(tile.columns if plain else problems[at].extents[WO], [])
             # A piece of several rows, some of which are padding, begins at none that is known.
-            fitting = [
-                _for(one, tile, rows)
-                for one in of_each[at]
-                if one.columns == columns and (one.rows <= rows if whole else one.rows == 1)
-            ]
-            found.insert(0, _cheapest(fitting, problems[at], chip, EARLIER))
-            able = able and bool(fitting)
-        if able:
-            yield from ((*earlier, tile) for earlier in product(*found))
+            able = [one for one in able if (one.rows <= needed if whole else one.rows == 1)]
+            fitting.append([_for(one, tile, needed) for one in able])
+            rows[number] = needed
+        found.insert(0, _cheapest(fitting, problems[at], chip, EARLIER))
+    for earlier, tile in zip(zip(*found, strict=True), lasts, strict=True):
+        yield from ((*each, tile) for each in product(*earlier))
 
 
-def _cheapest(tiles: Sequence[Tile], problem: Problem, chip: Chip, count: int) -> list[Tile]:
+def _cheapest(groups: Sequence[Sequence[Tile]], problem: Problem, chip: Chip, count: int) -> list[list[Tile]]:
+    """Of each group of tiles those that cost least, by the analytical cost of all, worked out at once."""
+    tiles = [tile for group in groups for tile in group]
     if not tiles:
-        return []
-    cycles = analytical_cycles_of_all(works_of(tiles, problem, chip), chip)
-    return [tiles[at] for at in np.argsort(cycles, kind="stable")[:count]]
+        return [[] for _ in groups]
+    cycles, ends = analytical_cycles_of_all(works_of(tiles, problem, chip), chip), [*accumulate(map(len, groups))]
+    orders = (np.argsort(each, kind="stable")[:count] for each in np.split(cycles, ends[:-1]))
+    return [[group[at] for at in order] for group, order in zip(groups, orders, strict=True)]
 
 
 def _for(tile: Tile, last: Tile, rows: int) -> Tile:
@@ -284,6 +289,7 @@ def _for(tile: Tile, last: Tile, rows: int) -> Tile:
     return tile._replace(trips=tuple(trips), cores=tuple(cores))
 
 
+@lru_cache(maxsize=64)  # of a convolution in several chains
 def _tiles(problem: Problem, chip: Chip, times: int, *, last: bool) -> list[Tile]:
     """Tiles of all channels; those of others than the last one stand for all that differ in their places only."""
     found = dict[Any, Tile]()
