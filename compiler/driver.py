@@ -141,7 +141,8 @@ def _linked(
         if host is not None:
             segments.append(host)
             continue
-        rest = [other for other in steps if other not in run]
+        own = set(map(id, run))
+        rest = [other for other in steps if id(other) not in own]
         linked = _program(run, rest, kernels, observer)
         segments.append(ProgramSegment(linked.program, linked.listing))
         far += linked.far_results
