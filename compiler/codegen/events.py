@@ -6,7 +6,7 @@ This is all that synchronisation knows of a kernel; where flags go is up to who 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ from compiler.codegen.instruction_form import (
     Call,
     dense_bytes,
     dtype_of,
-    float_bits,
     memory_of,
     physical_bytes,
     read_call,
@@ -29,6 +28,7 @@ from compiler.codegen.instruction_form import (
 )
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.isa.model import Args, Instr, Tensor, View, bind
+from compiler.isa.table import by_mnemonic
 from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
 from compiler.tir.structure import items, structural_walk
@@ -154,6 +154,11 @@ def _deciding_strides(tensor: Tensor, rank: int, args: Args, open_slots: set[str
     seen: set[str] = set()
     tensor.strides(_Watched(**vars(args), _seen=seen))
     return open_slots if seen & {"shape", "views", "view"} else {s for s in open_slots if s.replace(".", "_") in seen}
+
+
+@lru_cache(maxsize=1 << 13)  # rivals for one kernel have many in common, and each is read several times
+def _resolved(mnemonic: str, mods: tuple[str, ...], values: tuple[int, ...], chip: Chip) -> Args:
+    return bind(Instr(by_mnemonic()[mnemonic], mods, values), values, chip)
 
 
 class _Room(NamedTuple):
@@ -309,7 +314,7 @@ class Reader:
             else:
                 view = args.views[at]
                 access = self._access(address, view.address, view.extent_bytes, reads=reads, writes=writes)
-                pitched = not open_slots & _deciding_strides(tensor, rank, args, open_slots)
+                pitched = not open_slots or not open_slots & _deciding_strides(tensor, rank, args, open_slots)
                 if pitched and access.extent_bytes == view.extent_bytes:
                     access = access.in_rows(_rows(view))
                 accesses.append(access)
@@ -318,22 +323,18 @@ class Reader:
     def _bind(self, call: Call) -> tuple[Args | None, set[str]]:
         """The operands as if all addresses were zero, with the greatest value of each slot that is not known; those."""
         values, open_slots = list[int](), set[str]()
-        for slot, value in zip(call.slots, call.operands, strict=True):
-            if isinstance(value, Address):
-                values.append(0)
-            elif isinstance(value, tirx.FloatImm):
-                values.append(float_bits(float(value.value)) & 0xFFFFFFFF)
-            elif slot.kind == "float":
-                values.append(0)
-            else:
-                read = self.ranges.read(value)
-                most = min(read.bounds()[1], slot.hi)
-                if read.exact is None:
-                    open_slots.add(slot.name)
-                values.append(int(max(most, slot.lo)) if most != inf else slot.hi)
+        for slot, value, known in zip(call.slots, call.operands, call.known, strict=True):
+            if known is not None:
+                values.append(known)
+                continue
+            read = self.ranges.read(value)
+            most = min(read.bounds()[1], slot.hi)
+            if read.exact is None:
+                open_slots.add(slot.name)
+            values.append(int(max(most, slot.lo)) if most != inf else slot.hi)
         if open_slots and any(tensor.offset is not None for tensor in call.row.tensors):
             return None, open_slots  # where it starts depends on what is not known
-        return bind(Instr(call.row, call.mods, tuple(values)), values, self.chip), open_slots
+        return _resolved(call.row.mnemonic, call.mods, tuple(values), self.chip), open_slots
 
     def _access(self, address: Address, start: int | None, extent: int | None, *, reads: bool, writes: bool) -> Access:
         """Bytes from ``start`` behind an address; the whole buffer where that is not known, or would be more."""

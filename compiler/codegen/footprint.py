@@ -37,6 +37,8 @@ class Affine:
     high: Bound = 0
 
     def plus(self, other: Affine, factor: int = 1) -> Affine:
+        if not other.terms and other.low == other.high == 0:
+            return Affine(self.terms, self.constant + other.constant * factor, self.low, self.high)
         terms = dict(self.terms)
         for loop, times in other.terms.items():
             terms[loop] = terms.get(loop, 0) + times * factor
@@ -159,9 +161,13 @@ class Ranges:
 
     def byte_offset(self, indices: tuple[Any, ...], buffer: Any, itemsize: int) -> Affine:
         strides = strides_of(buffer)
-        total = Affine()
+        total, known = Affine(), 0
         for index, stride in zip(indices, strides, strict=True):
-            total = total.plus(self.read(index), stride * itemsize)
+            if type(index) is tirx.IntImm:
+                known += int(index.value) * stride * itemsize
+            else:
+                total = total.plus(self.read(index), stride * itemsize)
+        total = total.plus(Affine({}, known)) if known else total
         if total.low == total.high or not any(contains(index, tirx.FloorMod) for index in indices):
             return total
         return self._together(indices, [stride * itemsize for stride in strides], total)

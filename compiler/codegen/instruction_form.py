@@ -6,6 +6,7 @@ Every other module of code generation reads TIR's calls and buffers through this
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -106,6 +107,11 @@ class Call:
     def queue(self) -> Queue:
         return self.row.queue_of(self.mods)
 
+    @cached_property
+    def known(self) -> tuple[int | None, ...]:
+        """What the field of each slot holds where that is a constant, of addresses as if they were zero."""
+        return tuple(_known(slot, value) for slot, value in zip(self.slots, self.operands, strict=True))
+
     def buffers(self, role: str) -> list[Any]:
         """Those that it reads ("r") or writes ("w")."""
         addresses = [value for value in self.operands if isinstance(value, Address)]
@@ -120,6 +126,14 @@ class Call:
                 if part is not None and not isinstance(part, tirx.IntImm | tirx.FloatImm | tirx.Var):
                     structural_walk(part, (ir.TensorLoad, lambda load: found.append(load.source)))
         return found
+
+
+def _known(slot: Slot, value: Any) -> int | None:
+    if isinstance(value, tirx.FloatImm):
+        return float_bits(float(value.value)) & 0xFFFFFFFF
+    if isinstance(value, Address) or slot.kind == "float":
+        return 0
+    return max(slot.lo, min(slot.hi, int(value.value))) if isinstance(value, tirx.IntImm) else None
 
 
 def is_call(expression: Any, operator: str) -> bool:
