@@ -70,13 +70,20 @@ def compile_model(
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
     apart, manual = plan(source, chip, options, observer), manual_of(options)
+    alone = None
+    if apart.has_copies:
+        # They take room, and time, and where constants are read again that may run under the kernel before.
+        ways = [(each, _compiled(each, chip, options, observer)) for each in (apart, apart.without_copies())]
+        apart, alone = min(ways, key=lambda way: predicted_cycles(way[1]))
     together = kept_in_l1(apart, manual)
+    if together is apart:
+        return alone or _compiled(apart, chip, options, observer)
     found = _compiled(together, chip, options, observer)
-    if together is apart or manual is not None:
+    if manual is not None:
         return found
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
-    other = _compiled(apart, chip, options, observer)
-    return found if predicted_cycles(found) < predicted_cycles(other) else other
+    alone = alone or _compiled(apart, chip, options, observer)
+    return found if predicted_cycles(found) < predicted_cycles(alone) else alone
 
 
 def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:

@@ -69,8 +69,9 @@ class ModelKernels:
         observer: pipeline.Observer,
         *,
         parts: bool = True,
+        copies: bool = True,
     ) -> None:
-        self.clusters = clusters_of(module)
+        self.clusters, self._may_copy = clusters_of(module), copies
         self.imported, self.module, self.whole_chip = imported, module, chip
         self.chip = chip_of(module, chip)  # what kernels are compiled for
         self.options, self.observer = options, observer
@@ -148,7 +149,8 @@ class ModelKernels:
             return Foreseen(frozenset(), (self.chip.memory_bytes("llb"),) * len(steps))
         in_place = {callee: replaced_by(self.module, callee) for callee in {call.callee for call in self._calls}}
         declared = self.buffers.placed(name for step in steps for name in step)
-        return foresee(steps, declared, self.chip, [in_place[call.callee] for call in self._calls])
+        replaced = [in_place[call.callee] for call in self._calls]
+        return foresee(steps, declared, self.chip, replaced, copies=self._may_copy)
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
@@ -230,10 +232,23 @@ class ModelKernels:
         self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
         return self.apart(use)
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether constants are copied to LLB, for kernels that read them again and again."""
+        return bool(self._copies)
+
+    def without_copies(self) -> ModelKernels:
+        """The same, with all constants read where they are."""
+        return self._other(self.module, copies=False)
+
+    def _other(self, module: Any, *, copies: bool) -> ModelKernels:
+        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer, copies=copies)
+        other._compiled, other._halves, other._told = self._compiled, self._halves, self._told
+        return other
+
     def of(self, module: Any) -> ModelKernels:
         """Of the same model, in other groups; kernels that both need are compiled once."""
-        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer)
-        other._compiled, other._halves, other._told = self._compiled, self._halves, self._told
+        other = self._other(module, copies=self._may_copy)
         # Where a kernel knew of less room, it stays the same kernel.
         other._rooms = {callee: min(room, self._rooms.get(callee, room)) for callee, room in other._rooms.items()}
         return other

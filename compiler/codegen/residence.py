@@ -178,8 +178,10 @@ def foresee(
     buffers: Sequence[GraphBuffer],
     chip: Chip,
     in_place: Sequence[Sequence[tuple[int, int]]] = (),
+    *,
+    copies: bool = True,
 ) -> Foreseen:
-    """What will be when kernels with these arguments run one after another.
+    """What will be when kernels with these arguments run one after another, with ``copies`` of constants or without.
 
     ``in_place``: by step, which arguments may be written over which others.
     """
@@ -194,7 +196,8 @@ def foresee(
     beside = chip.memory_bytes("llb") - kept.capacity
     kept.capacity += int(beside * COPIED_SHARE)
     beside = chip.memory_bytes("llb") - kept.capacity
-    copied = tuple(name for name, life in _read_again(steps, buffers, lives)[:MOST_COPIES] if kept.place(name, life))
+    again = _read_again(steps, buffers, lives)[:MOST_COPIES] if copies else []
+    copied = tuple(name for name, life in again if kept.place(name, life))
     near = kept.offsets.keys() - set(copied)
     near |= {part.name for part in parts.values() if part.whole in kept.offsets}
     # Alone a kernel takes all; else something is left for those beside it.

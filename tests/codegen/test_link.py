@@ -116,6 +116,8 @@ def test_constants_that_many_kernels_read_are_worth_a_copy() -> None:
     assert not foresee(steps, buffers, TINY).copied
     found = foresee([*steps, ("w", "small", "huge")], buffers, TINY)
     assert found.copied == ("w",) and not found.near
+    without = foresee([*steps, ("w", "small", "huge")], buffers, TINY, copies=False)
+    assert not without.copied and min(without.room_bytes) > min(found.room_bytes)
     between = GraphBuffer("t", "uint8", (6 * size,), 6 * size, "intermediate")
     found = foresee([(*names, "t") for names in [*steps, ("w",)] * 3], [*buffers, between], TINY)
     assert found.near == {"t"} and len(found.copied) < 2, "what lives between kernels comes first"

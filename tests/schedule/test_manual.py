@@ -95,6 +95,15 @@ def test_pieces_read_their_weights_from_a_copy_on_the_chip(tmp_path: Path) -> No
     np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8
+    source = model([node("Conv", "x w", "a"), node("Relu", "a", "y")], {"x": (4, 64, 4, 4)}, ["y"], w=weights)
+    options = driver.Options(schedule=parse_schedule('clusters = 1\n[pieces]\n"y" = 4\n'))
+    for sign, kernels in ((1, 4), (-1, 5)):
+        monkeypatch.setattr(driver, "predicted_cycles", lambda found, sign=sign: sign * len(found.steps))
+        assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
+
+
 @pytest.mark.parametrize("clusters", [1, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
