@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
 
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 
 from compiler import graph
 from compiler.graph import Body, Call
 from compiler.parts import MOVES
 from compiler.target import Chip
 from compiler.tiling.factors import multiplies
+from compiler.tir.displacement import displacement
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
@@ -46,7 +47,8 @@ class GroupOperators(Pass):
     (4) what lies side by side does so along rows of a matrix, or along columns of the second: loads turn these;
     in fp16, where sums cannot overflow, also a factor of all of an operand: it becomes one of the product.
     An attention takes along a transposition that alone reads its result, where rows stay rows: these are stored where
-    they belong.
+    they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
+    (5) nothing else reads that part, and it does not lie in one piece: then no kernel need copy it anyway.
     """
 
     name: ClassVar[str] = "group-operators"
@@ -95,6 +97,9 @@ class _Grouping:
         for group in self._unique():
             if group.schedule == "attention":
                 self._transpose_result(group)
+        for group in self._unique():
+            if group.schedule == FOLLOWER:
+                self._take_parts(group)
         return sorted(self._unique(), key=lambda group: self.position[group.calls[-1].var])
 
     def _unique(self) -> list[_Group]:
@@ -127,6 +132,18 @@ class _Grouping:
                 self._take(group, call)
                 # A factor may be of what is moved, and what is moved be turned once.
                 waiting += [(each, axes if scales else 1) for each in call.arguments]
+
+    def _take_parts(self, group: _Group) -> None:
+        """Read parts of tensors where they are, not copies of them (5)."""
+        for argument in list(dict.fromkeys(argument for call in group.calls for argument in call.arguments)):
+            part = self.group_of.get(argument)
+            if part is None or part.schedule != "movement" or len(part.calls) != 1:
+                continue
+            users = self.body.consumers[argument]
+            inside = all(user is not None and self.group_of.get(user.var) is group for user in users)
+            fits = len(group.calls) < self.limits.operators
+            if inside and fits and is_scattered_part(self.module[part.calls[0].callee]):
+                self._take(group, part.calls[0])
 
     def _take(self, group: _Group, call: Call) -> None:
         """Put a call in front of a group, once for each of its readers: their tiles of what it reads differ."""
@@ -238,6 +255,18 @@ def keeps_runs(func: Any, axes: int) -> bool:
     if not all(any(i.same_as(j) for j in moved) for i in long):
         return False
     return any(read[-1].same_as(j) for j in written[-axes:])
+
+
+def is_scattered_part(func: Any) -> bool:
+    """Whether an operator picks places along axes of its input, in order, and these do not lie in one piece."""
+    stores: list[Any] = []
+    structural_walk(func.body, (tirx.BufferStore, stores.append))
+    if len(func.params) != 2 or len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad):
+        return False
+    read, written = stores[0].value.indices, stores[0].indices
+    if len(read) != len(written) or displacement(func) is not None:
+        return False
+    return all(isinstance(sym.Analyzer().simplify(i - j), tirx.IntImm) for i, j in zip(read, written, strict=True))
 
 
 def is_factor(func: Any) -> bool:

@@ -203,6 +203,28 @@ def test_operands_with_runs_of_elements_are_read_where_they_were(perm: list[int]
         assert found == ([["Transpose", "MatMul"]] if read else [["Transpose"], ["MatMul"]])
 
 
+GATE = [node("Sigmoid", "b", "s"), node("Mul", "a s", "y")]
+
+
+@pytest.mark.parametrize(("batch", "taken"), [(3, True), (1, False)])
+def test_elementwise_work_reads_parts_where_they_are_unless_they_need_no_kernel(batch: int, taken: bool) -> None:
+    split = helper.make_node("Split", ["x"], ["a", "b"], axis=1)
+    gate = ["Split", "Split", "Sigmoid", "Mul"] if taken else ["Sigmoid", "Mul"]
+    assert groups([split, *GATE], {"x": (batch, 8, 6)}, ["y"]) == [["Split"]] * (0 if taken else 2) + [gate]
+
+
+def test_a_part_that_somebody_else_reads_is_made() -> None:
+    split = helper.make_node("Split", ["x"], ["a", "b"], axis=1)
+    nodes = [split, *GATE, node("MatMul", "a w", "z")]
+    found = groups(nodes, {"x": (3, 8, 6), "w": (6, 4)}, ["y", "z"])
+    assert sorted(found) == [["MatMul"], ["Split"], ["Split", "Sigmoid", "Mul"]]
+
+
+def test_what_puts_elements_in_another_order_is_a_kernel() -> None:
+    nodes = [node("Transpose", "x", "a", perm=[1, 0]), node("Relu", "a", "y")]
+    assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["Transpose"], ["Relu"]]
+
+
 def test_a_group_is_bounded() -> None:
     nodes = [node("Relu", "x", "a0"), *(node("Sigmoid", f"a{k}", f"a{k + 1}") for k in range(5))]
     assert [len(group) for group in groups(nodes, {"x": (4, 8)}, ["a5"], operators=4)] == [4, 2]
