@@ -33,7 +33,7 @@ from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter
 
 ROWS = (256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 16, 8, 4, 2, 1)
-EVEN, LEAST_EVEN = 4, 24  # parts of queries have a multiple of so many of them, and about so many at least
+EVEN, LEAST_EVEN = 2, 24  # parts of queries have a multiple of so many of them, and about so many at least
 MOST = 4095  # keys of one product
 # Of L0A and L0B: both products take turns, each with operands in two slots; or in one; or one after the other.
 PARTS = (4, 2, 1)
@@ -229,12 +229,10 @@ def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
 
 
 def _rows(queries: int) -> list[int]:
-    """Numbers of queries at once: steps, and where none of these divides all of them, even parts: no core has a shorter
-    last tile then."""
+    """Numbers of queries at once: steps and even parts, so that for any number of cores there is a number of trips
+    in which each of them has about as many queries."""
     even = {ceil_to(ceil_div(queries, parts), EVEN) for parts in range(1, ceil_div(queries, LEAST_EVEN) + 1)}
-    divided = any(queries % rows == 0 for rows in ROWS if rows >= LEAST_EVEN)
-    found = ROWS if divided else {*ROWS, *(rows for rows in even if rows <= ROWS[0])}
-    return sorted({min(rows, queries) for rows in found}, reverse=True)
+    return sorted({min(rows, queries) for rows in {*ROWS, *(rows for rows in even if rows <= ROWS[0])}}, reverse=True)
 
 
 def _spread(problem: Problem, chip: Chip, row_tiles: int) -> Iterator[tuple[tuple[int, ...], int]]:

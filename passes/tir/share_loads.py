@@ -226,8 +226,19 @@ class _Choice:
         return found
 
     def _queue_cycles(self, load: FarLoad) -> Any:
-        rate = load_rate(load, "llb" if load.address.buffer in self.near else "ddr", self.chip)
-        return load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1) / rate
+        """Of each core. What has a loop of its own, before or behind those of other loads, all cores load at once: at
+        no more than their part of DDR's rate, whatever others leave of it before and behind."""
+        near, moved = load.address.buffer in self.near, load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1)
+        rate = load_rate(load, "llb" if near else "ddr", self.chip)
+        if not near and self._has_its_own_loop(load):
+            of_all = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+            rate = min(rate, of_all / max(1, int(np.count_nonzero(moved))))
+        return moved / rate
+
+    def _has_its_own_loop(self, load: FarLoad) -> bool:
+        outermost = [other.site.loops[0] for other in self.loads if other.site.loops]
+        own = load.site.loops
+        return bool(own) and any(not loop.same_as(own[0]) for loop in outermost)
 
     def _cycles(self, chosen: list[Sharing]) -> float:
         """Condition 5: of DDR, LLB or the busiest queue, and until the first piece is there."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import te, tirx
 
+from compiler import pipeline
 from compiler.operators.matmul import cast_stage, matmul, product
 from compiler.operators.softmax import softmax
 from compiler.target import load_chip
@@ -107,10 +109,13 @@ def problem_of(queries: int, batch: int = 12, keys: int = 64) -> template.Proble
     return template.Problem((batch,), queries, keys, 64, 64, "fp16", row_bytes=4 * keys + 512, passes=3)
 
 
-def test_queries_that_no_step_divides_are_cut_evenly() -> None:
+def test_queries_are_cut_evenly_for_any_number_of_cores() -> None:
+    """Also where a step divides them: ten cores of twenty have 52 of 512 queries each, and not 64 or none."""
     chip = load_chip("tw2")
-    assert {100, 68, 36} <= {tile.rows for tile in template.candidates(problem_of(197), chip)}
-    assert {tile.rows for tile in template.candidates(problem_of(512), chip)} <= set(template.ROWS)
+    for queries, parts in ((197, {100, 66, 34}), (512, {52, 58, 64})):
+        found = {tile.rows: tile for tile in template.candidates(problem_of(queries), chip)}
+        assert parts <= set(found)
+    assert min(found) == 1, "tiles that leave room remain, for later attempts"
 
 
 def test_clusters_that_share_a_head_bring_its_keys_each() -> None:
@@ -125,3 +130,17 @@ def test_clusters_that_share_a_head_bring_its_keys_each() -> None:
     held = 2 * 64 * 64 * 2
     assert ddr_bytes(row_trips=3, batch_trips=1) == own + 8 * held
     assert ddr_bytes(row_trips=4, batch_trips=1) == own + (8 + 2) * held
+
+
+def test_cores_share_keys_and_values_though_each_load_alone_would_hold_nobody_up() -> None:
+    """All load the values at once, behind the keys: each has its part of DDR's rate then, not the rate of its path."""
+    chip = load_chip("tw2")
+    q, k, v = (te.placeholder((512, 64), "float16", name) for name in "qkv")
+    with pytest.raises(pipeline.Stopped) as stopped:
+        tiled = template.space(te.create_prim_func([q, k, v, of_rows_of_keys(q, k, v)]), chip)
+        tile = next(tile for tile in tiled.tiles() if tile.rows == 26 and not tile.holds)
+        pipeline.run(
+            pipeline.kernel_passes(), tiled.apply(tile).func, chip, pipeline.Observer(stop_after="share-loads")
+        )
+    brought = re.findall(r"ld\.ddr\.llb.*?T\.address_of\((\w)_llb", stopped.value.subject.script())
+    assert set(brought) == {"k", "v"}
