@@ -50,6 +50,8 @@ SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # four there).
 NEAR, UNLEARNED_RIVALS = 1.08, 4
 RIVALS = ((20_000, 3), (3_000, 2), (1_000, 1))  # from so many cycles on
+# Of tiles of vector work that rank the same, all as fast as memory, those come first that have so many times the trips.
+OTHER_TRIPS = 1.5
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
 FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
@@ -252,10 +254,25 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip) -> list[Ranked]:
     plain = min(left, key=lambda one: one.analytical_cycles)
     others = [one for one in left if one.cycles <= found.cycles * NEAR]
     chosen, most = dict[Work, Ranked](), UNLEARNED_RIVALS if forest_of(chip) is None else most
+    alike = list[Ranked]()
     for one in [plain, *others] if plain.analytical_cycles < found.analytical_cycles else others:
+        if len(chosen) == most:
+            break
+        if any(_are_alike(one, other) for other in (found, *chosen.values())):
+            alike.append(one)
+        else:
+            chosen.setdefault(one.work, one)
+    for one in alike:
         if len(chosen) < most:
             chosen.setdefault(one.work, one)
     return list(chosen.values())
+
+
+def _are_alike(one: Ranked, other: Ranked) -> bool:
+    """Whether two tiles of vector work rank the same, and what ranking does not know is much the same for both, too:
+    what another trip costs. Tiles of products differ by more than that."""
+    few, many = sorted((one.work.trips, other.work.trips))
+    return one.cycles == other.cycles and not one.work.cube_cycles and many < few * OTHER_TRIPS
 
 
 def _drafts(space: Space, rivals: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:

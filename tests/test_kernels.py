@@ -11,9 +11,11 @@ from tvm import te, tirx
 from compiler import kernels, pipeline
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
-from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, compile_kernel
+from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_kernel
 from compiler.pipeline import Observer
 from compiler.target import load_chip
+from compiler.tiling.ranking import Ranked
+from compiler.tiling.search import Work
 
 CHIP = load_chip("tiny")
 
@@ -115,3 +117,14 @@ def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:
     kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(without=frozenset({RANKING})), "product")
     assert [choice.lowered_as for choice in kernel.choices] == ["product"]
     assert kernel.choices[0].modelled_cycles is None
+
+
+def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
+    """A row of vector work more or less at once: memory takes as long for all of them, trips cost what ranking does not
+    know."""
+    equal = [Ranked(trips, Work(cores=20, trips=trips), 5000.0, 5000.0) for trips in (60, 50, 40, 30, 25)]
+    rivals = _rivals(equal[0], equal[1:], load_chip("tw2"))
+    assert [one.tile for one in rivals] == [40, 25]
+    unequal = [one._replace(cycles=5000.0 + at) for at, one in enumerate(equal)]
+    assert [one.tile for one in _rivals(unequal[0], unequal[1:], load_chip("tw2"))] == [50, 40]
+    assert [one.tile for one in _rivals(equal[0], equal[1:2], load_chip("tw2"))] == [50], "rather than none"

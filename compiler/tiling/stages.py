@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from math import gcd, prod
+from math import prod
 from typing import Any, NamedTuple
 
 from tvm import ir, tirx
 from tvm.runtime import DataType
 
+from compiler.isa.declarations import BLOCK_BYTES
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.timing import ceil_div
 from compiler.tiling.blocks import REDUCTION, BlockFacts, block_facts
@@ -100,6 +101,12 @@ class Stage:
     def reduced(self) -> frozenset[Any]:
         iterations = self.block.iter_vars
         return frozenset(self.known.variable(axis.var) for axis in iterations if int(axis.iter_type) == REDUCTION)
+
+    @cached_property
+    def along_rows(self) -> frozenset[Any]:
+        """The reduced axes whose positions lie next to each other in something that is read."""
+        last = (load.indices[-1] for load in self.loads if load.indices)
+        return self.reduced & {self.known.variable(index) for index in last if isinstance(index, ir.Var)}
 
     @cached_property
     def kept(self) -> tuple[Any, ...]:
@@ -325,11 +332,20 @@ def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
             temporary = max((_walk(part, lengths).peak >> part.halved for part in value.parts), default=0)
         weighted = root.weighted if root.instructions else float(moved)
         total = Effort(
-            total.instructions + max(1, root.instructions),
+            total.instructions + max(1, root.instructions) + _folds_of_blocks(stage, lengths),
             total.weighted_bytes + weighted,
             max(total.temporary_bytes, temporary),
         )
     return total
+
+
+def _folds_of_blocks(stage: Stage, lengths: Mapping[Any, int]) -> int:
+    """Instructions behind the one that folds rows to a block: what is left over joins it, then its places are folded.
+
+    They take little of UB, but each has a head and a tail.
+    """
+    row_bytes = max((lengths[axis] * stage.made.itemsize for axis in stage.along_rows), default=0)
+    return 0 if row_bytes <= BLOCK_BYTES else 1 + (row_bytes % BLOCK_BYTES > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,34 +475,3 @@ def _cycles(value: Any) -> int:
 def _bytes(value: _Value, lengths: Mapping[Any, int]) -> int:
     """Of a value for all positions of the axes that it depends on."""
     return prod([length for axis, length in lengths.items() if axis in value.axes]) * value.itemsize
-
-
-# ---- what a box of DDR costs -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Bytes of a box, those of the lines of DDR that it touches, and how many instructions move it."""
-
-    moved_bytes: int
-    line_bytes: float
-    instructions: int
-
-
-@cache
-def transfer(box: Box, shape: Box, itemsize: int, line: int) -> Transfer:
-    """A box of a buffer, wherever it begins."""
-    run, axis = itemsize, len(box) - 1
-    while axis >= 0:
-        run *= box[axis]
-        if box[axis] != shape[axis]:
-            break
-        axis -= 1
-    moved = prod(box) * itemsize
-    outer = [n for n in box[: max(axis, 0)] if n > 1]
-    # Runs begin at whole numbers of boxes into whole rows.
-    pitch = prod(shape[axis:]) * itemsize if axis > 0 else line
-    step = gcd(gcd(run, pitch), line)
-    starts = range(0, line, step)
-    lines = sum(ceil_div(start + run, line) for start in starts) / len(starts)
-    return Transfer(moved, lines * line * moved / run, prod(outer[:-2]))

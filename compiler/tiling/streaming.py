@@ -20,7 +20,8 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import vector
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.stages import Place, Stage, effort, needs, stages_of, transfer
+from compiler.tiling.stages import Place, Stage, effort, needs, stages_of
+from compiler.tiling.transfers import transfer
 from compiler.tiling.vector import (
     Demand,
     Load,

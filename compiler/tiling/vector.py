@@ -26,8 +26,9 @@ from compiler.tiling import narrow_softmax, narrow_sums
 from compiler.tiling.blocks import UB, block_facts
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
-from compiler.tiling.stages import Stage, Transfer, effort, needs, stages_of, transfer
+from compiler.tiling.stages import Stage, effort, needs, stages_of
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tiling.transfers import Transfer, transfer
 from compiler.tir.near import near_parameters
 from compiler.tir.structure import structural_walk
 

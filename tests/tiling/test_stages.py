@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tvm import te, tirx
 
-from compiler.tiling.stages import Effort, Stage, effort, needs, stages_of, transfer
+from compiler.tiling.stages import Effort, Stage, effort, needs, stages_of
+from compiler.tiling.transfers import transfer
 from compiler.tiling.vector import new_schedule, read_pattern, root_blocks
 from tests.tiling.test_vector import softmax
 
@@ -96,7 +97,26 @@ def test_squares_are_widened_by_their_product() -> None:
 
     (stage,) = stages(define, (4, 512), dtype="float16")
     found = effort(stage, stage.axes)
-    assert (found.instructions, found.temporary_bytes) == (2, 4 * 512 * 4)
+    assert (found.instructions, found.temporary_bytes) == (2 + 1, 4 * 512 * 4)
+
+
+@pytest.mark.parametrize(("columns", "instructions"), [(8, 1), (16, 1), (512, 2), (777, 3)])
+def test_rows_are_folded_to_a_block_first(columns: int, instructions: int) -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, columns), "k")
+        return te.compute((4,), lambda i: te.max(x[i, k], axis=k), "most")
+
+    (stage,) = stages(define, (4, columns), dtype="float16")
+    assert effort(stage, stage.axes).instructions == instructions
+
+
+def test_columns_are_folded_at_once() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 777), "k")
+        return te.compute((4,), lambda i: te.max(x[k, i], axis=k), "most")
+
+    (stage,) = stages(define, (777, 4), dtype="float16")
+    assert effort(stage, stage.axes).instructions == 1
 
 
 @pytest.mark.parametrize(
