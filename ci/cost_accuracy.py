@@ -17,9 +17,9 @@ from math import isfinite
 from typing import Any
 
 from ci.kernel_shapes import single_operators
+from ci.one_kernel import alone
 from ci.pass_table import model_kernels
 from ci.performance.measure import measured_run
-from compiler.codegen.alone import alone
 from compiler.cost import Unpredictable, predict
 from compiler.driver import Options, compile_model, predicted_cycles
 from compiler.errors import TilewrightError

@@ -1,7 +1,8 @@
 """Random cases, compiled, run on the emulated chip free of hazards, and compared: `python -m ci.random_cases KIND`.
 
 ``kernels`` are TE kernels (:mod:`ci.random_kernels`), ``chains`` convolutions that share a kernel
-(:mod:`tests.tiling.random_chains`). Prints, for a failure, the seed that repeats it, and how often what was counted.
+(:mod:`tests.tiling.random_chains`), ``networks`` such of convolutions and more that run in bands
+(:mod:`tests.schedule.random_networks`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 
-KINDS = {"kernels": "ci.random_kernels", "chains": "tests.tiling.random_chains"}
+KINDS = {
+    "kernels": "ci.random_kernels",
+    "chains": "tests.tiling.random_chains",
+    "networks": "tests.schedule.random_networks",
+}
 CHIPS = ("tw1", "tw2", "tiny")
 
 

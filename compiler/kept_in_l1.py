@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.codegen.alone import alone
 from compiler.cost import Unpredictable, predict
-from compiler.errors import Diagnostics, InvalidError, TilewrightError
+from compiler.errors import Diagnostics, InvalidError
 from compiler.kernels import Kernel, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.schedule.chains import Chain, chains, linked, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
-from compiler.sim.simulator import simulate
 from compiler.tiling import chain as template
 from compiler.tiling.search import analytical_cycles_of_all, works_of
 from compiler.tiling.template import NoFeasibleTile
@@ -136,8 +134,6 @@ class _Choice:
         self.kernels.compile(list(wanted.values()))
         for key, use in wanted.items():
             cycles = _cycles(self.kernels, use)
-            if len(key) > 1 and cycles is not None and _hazards(self.kernels, use):
-                cycles = None
             self.cycles[key] = float("inf") if cycles is None else cycles
 
     def _cut(self, chain: Chain, *, known: bool = False) -> list[Chain]:
@@ -184,20 +180,6 @@ def _cycles(kernels: ModelKernels, use: Use) -> int | None:
         return None
 
 
-def _hazards(kernels: ModelKernels, use: Use) -> list[str]:
-    """What is wrong with a kernel of several calls: its products share flags, and its windows stand over what others of
-    them make. That these do not get into each other's way is not proven when it is compiled.
-    """
-    result = kernels.result(use)
-    if not isinstance(result, Kernel):
-        return []
-    try:
-        found = simulate(alone(result.code, kernels.chip), kernels.chip, hazards=True).hazards
-    except TilewrightError as error:
-        return [problem.message for problem in error.problems]
-    return [problem.message for problem in found]
-
-
 # ---- what somebody says ------------------------------------------------------------------------------------------
 
 
@@ -230,12 +212,8 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
     for chain, each in zip(wanted, members, strict=True):
         result = together.result(uses[each])
         if isinstance(result, NoRoadLeft):
-            whys = [road.why for road in result.roads[-2:]]
-        else:
-            whys = _hazards(together, uses[each])[:2]
-        if whys:
             name = members_of(kernels.module, chain.calls[-2])[-1]
-            why = "; ".join(dict.fromkeys(whys))
+            why = "; ".join(dict.fromkeys(road.why for road in result.roads[-2:]))
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     return together

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.codegen.alone import alone
+from ci.one_kernel import alone
 from compiler.errors import TilewrightError
 from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.codegen.alone import alone
+from ci.one_kernel import alone
 from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called
 from compiler.pipeline import Observer
