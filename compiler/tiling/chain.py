@@ -210,7 +210,8 @@ def _problem(func: Any, chip: Chip) -> Problem:
 def follows(first: Problem, second: Problem) -> bool:
     """Whether the feature map of the second is what the first makes, all of it, and the second has whole rows of it.
 
-    Rows end where the last window does: a stride may leave columns behind it, which none would make.
+    Rows end where the last window does: a stride may leave columns behind it, which none would make. A group of the
+    second begins with a block of L1.
     """
     made = first.extents[OUT] * first.extents[GROUP]
     channels = made == second.channels * second.extents[GROUP] and first.extents[N] == second.extents[N]
@@ -218,8 +219,9 @@ def follows(first: Problem, second: Problem) -> bool:
     stride, dilation = second.windows.strides[1], second.windows.dilations[1]
     end = (second.extents[WO] - 1) * stride + (second.kernel[1] - 1) * dilation + 1 - second.windows.pad_left
     whole = single(second) or (second.windows.pad_left >= 0 and end >= second.map_shape[1])
+    blocks = second.extents[GROUP] == 1 or second.channels % DTYPES[second.dtype].fractal_k == 0
     flat = second.extents[KD] == 1 and (single(second) or (second.extents[DO] == 1 and second.windows.axes.width > 0))
-    return channels and shape and whole and flat and not first.side_bytes
+    return channels and shape and whole and blocks and flat and not first.side_bytes
 
 
 def single(problem: Problem) -> bool:

@@ -134,7 +134,7 @@ def _draw(source: Random, channels: Sequence[int]) -> tuple[tuple[int, ...], lis
 def _layer(source: Random, given: int, channels: Sequence[int]) -> Layer:
     rows = source.choice((1, 1, 2, 3, 3, 5))
     columns = source.choice((rows, rows, 1, 2, 3))
-    groups = [group for group in (2, 3, 4, 6) if given % (16 * group) == 0]
+    groups = [group for group in (2, 3, 4, 6) if given % group == 0]
     group = source.choice(groups) if groups and source.random() < 0.2 else 1
     outputs = source.choice(channels) if group == 1 else group * source.choice((16, 16, 32))
     stride, dilation = source.choice((1, 1, 1, 2, 3)), source.choice((1, 1, 1, 2))

@@ -63,6 +63,13 @@ def test_columns_behind_the_last_window_are_not_left_unmade() -> None:
         chain.space(te.create_prim_func([x, w, v, second]), load_chip("tw2"))
 
 
+def test_groups_that_are_no_blocks_have_no_tile() -> None:
+    """The second group's channels begin within a block of what the first convolution makes."""
+    layers = [Layer(24, 16, 1, 1, 1, 1, 0), Layer(16, 12, 3, 3, 2, 1, 1)]
+    with pytest.raises(NoFeasibleTile):
+        one_kernel("tw1", (1, 16, 9, 9), layers, lambda _: 0)
+
+
 def test_what_reads_something_else_has_no_tile() -> None:
     shapes = {"x": (1, 16, 9, 9), "y": (1, 16, 9, 9), "w": (1, 1, 1, 3, 3, 16, 16), "v": (1, 1, 1, 3, 3, 16, 16)}
     x, y, w, v = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())

@@ -33,6 +33,7 @@ from compiler.emission.cube.places import (
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES, DTYPES
 from compiler.isa.layout import ceil_to
+from compiler.isa.model import dense_strides
 from compiler.target import Chip
 
 
@@ -212,12 +213,14 @@ def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) 
     """Elements of whole rows, and at most how many: with those behind that fill a block of 32 bytes, or alone.
 
     A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But runs
-    that are longer than they lie apart move lines of DDR twice, and cores do not share them.
+    that are longer than they lie apart move lines of DDR twice, and cores do not share them. Of a map that is a part of
+    a tensor, others may not have made yet what lies behind its rows.
     """
     wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
     apart = 0 if channels is None else source.coefficient(channels) or 0
     most = bound(rows) * width
-    if width % k0 and (not apart or ceil_to(most, k0) <= apart):
+    is_whole = source.pitches == dense_strides(source.shape)
+    if width % k0 and is_whole and (not apart or ceil_to(most, k0) <= apart):
         first = source.surroundings.simplify(number(source.base))
         left = prod(source.shape) - first - (extent(channels) - 1) * apart
         yield tirx.min(number(rounded_up(wanted, k0)), left), ceil_to(most, k0)
