@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels random-networks ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -64,6 +64,9 @@ random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare wit
 
 random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
 	$(BIN)/python -m ci.random_cases chains
+
+random-networks: $(STAMP) ## compile random networks of convolutions with calls in bands, run them, and compare with onnxruntime
+	$(BIN)/python -m ci.random_cases networks --count 300
 
 check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
 	$(BIN)/python -m ci.check_passes

@@ -26,6 +26,7 @@ from compiler.operators import load_operators
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
+from compiler.schedule.noted import runs_in_bands
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
 
@@ -69,7 +70,18 @@ def compile_model(
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
-    apart, manual = plan(source, chip, options, observer), manual_of(options)
+    found = _fastest(plan(source, chip, options, observer), chip, options, observer)
+    if manual_of(options) is not None or not runs_in_bands(found.module):
+        return found
+    # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
+    whole = replace(observer, without=observer.without | {pipeline.BANDS})
+    other = _fastest(_planned(found.imported, chip, options, whole), chip, options, whole)
+    return other if predicted_cycles(other) < predicted_cycles(found) else found
+
+
+def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    """The program with or without copies of constants, and tensors that stay in L1."""
+    manual = manual_of(options)
     alone = None
     if apart.has_copies:
         # They take room, and time, and where constants are read again that may run under the kernel before.

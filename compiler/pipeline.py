@@ -11,7 +11,8 @@ from typing import Any
 from compiler.errors import Problem, TilewrightError, UsageError
 from compiler.target import Chip
 
-IN_PARTS = ("schedule-graph", "schedule-bands")  # passes that are left out where tensors cannot be parts of others
+BANDS = "schedule-bands"
+IN_PARTS = ("schedule-graph", BANDS)  # passes that are left out where tensors cannot be parts of others
 
 
 @cache

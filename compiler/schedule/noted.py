@@ -47,6 +47,10 @@ def with_bands(module: Any, before: Any, cascades: Sequence[Cascade]) -> Any:
     return module
 
 
+def runs_in_bands(module: Any) -> bool:
+    return graph.attribute(module["main"], BANDS) is not None
+
+
 @dataclass(frozen=True)
 class Searched:
     """What the search for a schedule thinks of it: its cycles, and the fewest that any could be thought to take."""

@@ -10,17 +10,22 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from ci.random_cases import CHIPS
 from compiler import api, driver, graph, model_kernels
 from compiler.errors import InvalidError
 from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
+from compiler.schedule.cascades import Cascade
+from compiler.schedule.cascading import Cascading
 from compiler.schedule.files import parse_schedule
 from compiler.schedule.manual import Manual
 from compiler.target import load_chip
+from passes.graph import schedule_bands
 from passes.graph.group_operators import GroupOperators
 from passes.graph.schedule_bands import ScheduleBands
+from tests.schedule import random_networks
 from tests.test_driver import model, node
 
 RNG = np.random.default_rng(17)
@@ -74,6 +79,20 @@ def test_results_are_the_same_to_the_bit(bands: dict[str, str], batch: int) -> N
     assert parse_schedule(compiled.schedule).axes.keys() == bands.keys()
     written = parse_schedule(compiled.schedule)
     assert (written.pieces, written.after_all) == (told(bands).pieces, told(bands).after_all)
+
+
+def test_rows_that_fill_no_block_are_loaded_to_their_end() -> None:
+    """Rows of five columns: between channels of a band there are rows that are not its own."""
+    source = model([node("Conv", "x w", "y", pads=SAME)], {"x": (1, 16, 33, 5)}, ["y"], w=weight(16, 16, 3, 3))
+    x = {"x": RNG.standard_normal((1, 16, 33, 5)).astype(np.float32)}
+    bands = parse_schedule('[pieces]\n"y" = { pieces = 3, axis = 2 }')
+    found = api.compile(source, "tw2", schedule=bands).run(x, hazards=True)["y"]
+    np.testing.assert_allclose(found, api.compile(source, "tw2").run(x)["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_are_the_same_in_bands(seed: int) -> None:
+    assert random_networks.check(seed, CHIPS[seed % 3]).text == ""
 
 
 def test_no_kernel_cuts_or_joins() -> None:
@@ -138,6 +157,17 @@ def test_an_image_that_does_not_fit_is_cut() -> None:
         np.testing.assert_allclose(loaded.run(x, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
         cycles.append(loaded.cycles)
     assert cycles[0] < cycles[1]
+
+
+def test_bands_that_make_the_program_slower_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
+    source = model(nodes, {"x": (1, 4, 128, 64)}, ["y"])
+    steps = []
+    for count in (3, 128):
+        taken = Cascading((Cascade(0, 3, count, 2),), 1.0)
+        monkeypatch.setattr(schedule_bands, "best_cascades", lambda *_, taken=taken: taken)
+        steps.append(len(driver.compile_model(source, load_chip("tiny")).steps))
+    assert steps == [9, 3]
 
 
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
