@@ -5,18 +5,21 @@ What is learned from and what it is judged by have no kernel in common: a kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import prod
 from random import Random
 from zlib import crc32
 
 from tvm import te, tirx, topi
 
+from compiler.isa.dtypes import DTYPES
 from compiler.kernel_pool import Job
 from compiler.operators.convolution import channel_block, convolution
 from compiler.operators.matmul import uncast_product
 from compiler.target import Chip
 from compiler.tir.near import near_parameters, placed_near
+from compiler.tir.scopes import ISA_DTYPE
 
 Shape = tuple[int, ...]
 
@@ -103,10 +106,13 @@ def single_operators() -> Iterator[Job]:
 
 SIZES = (16, 32, 48, 64, 96, 100, 128, 160, 192, 197, 256, 320, 384, 500, 512, 640, 768, 1000, 1024, 1536, 2048, 3072)
 MOST_MACS, MOST_ELEMENTS = 4e9, 1 << 23
+LARGE_SIZES = (1000, 1024, 1536, 2048, 3072, 4096, 5000, 6144)
+LARGE_MACS = (4e9, 8e10)  # no less than so many, and no more
 HELD_OUT = 4  # one of so many
 IN_LLB = " in LLB"
 NEAR_SHARE = 0.5  # of the kernels, those whose tensors lie in LLB
 NEAR_ROOM = 2 << 20  # bytes of LLB that these may take for themselves
+NEAR_BYTES = 5 << 20  # of tensors in LLB, at most: beside the room, that much fits on every chip
 
 
 def is_held_out(name: str) -> bool:
@@ -125,10 +131,28 @@ def drawn(count: int, *, held_out: bool, seed: int = 0) -> list[Job]:
     return list(found.values())
 
 
+def drawn_large(count: int, *, held_out: bool, seed: int = 0) -> list[Job]:
+    """Large products, each once."""
+    random, found = Random(seed), dict[str, Job]()
+    while len(found) < count:
+        m, n, k = (random.choice(LARGE_SIZES) for _ in range(3))
+        if LARGE_MACS[0] <= m * n * k <= LARGE_MACS[1]:
+            job = product(m, n, k, random.choice(("float16", "float16", "float32", "int8")))
+            if is_held_out(job.name) == held_out:
+                found.setdefault(job.name, job)
+    return list(found.values())
+
+
+def tensor_bytes(params: Iterable[tirx.Buffer]) -> int:
+    return sum(prod(int(n) for n in param.shape) * DTYPES[ISA_DTYPE[str(param.dtype)]].itemsize for param in params)
+
+
 def _placed(job: Job) -> Job:
-    """The same where its tensors lie in LLB, but for weights."""
+    """The same where its tensors lie in LLB, but for weights; what does not fit there stays where it is."""
     far = {1} if job.schedule in ("matmul", "convolution") else set[int]()
     near = [index for index in range(len(job.func.params)) if index not in far]
+    if tensor_bytes(job.func.params[index] for index in near) > NEAR_BYTES:
+        return job
     return replace(job, func=placed_near(job.func, near, NEAR_ROOM), name=job.name + IN_LLB)
 
 

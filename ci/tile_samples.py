@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -23,8 +23,9 @@ from compiler.kernel_pool import Job
 from compiler.kernels import spaces
 from compiler.pipeline import Observer
 from compiler.target import Chip
-from compiler.tiling.ranking import Ranked, least_of, ranked
+from compiler.tiling.ranking import Forest, Ranked, least_of, ranked
 from compiler.tiling.search import Space, Work
+from compiler.tiling.template import NoFeasibleTile
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def space_of(job: Job, chip: Chip) -> Space | None:
 
 def code_of(space: Space, tile: Any, chip: Chip, name: str) -> KernelCode | None:
     """None where the tile does not become a kernel."""
-    with suppress(MemoryOverflow, NotEmittable, ScheduleError):
+    with suppress(MemoryOverflow, NoFeasibleTile, NotEmittable, ScheduleError):
         lowered = pipeline.run(pipeline.kernel_passes(), space.apply(tile).func, chip, Observer())
         return generate(lowered, chip, name)
     return None
@@ -98,18 +99,31 @@ def sampled(job: Job, chip: Chip, count: int, always: Iterable[Any] = ()) -> Sam
     return Sampled(job.name, chip, tuple(samples), len(found), least_of([one.work for one in found], chip))
 
 
+def with_picks(known: tuple[Job, Sampled], forest: Forest, count: int) -> Sampled:
+    """A sample and the tiles that what was learned so far would pick: where it is wrong there, it is to learn."""
+    job, kernel = known
+    space = space_of(job, kernel.chip)
+    if space is None:
+        return kernel
+    sampled_tiles = {sample.tile for sample in kernel.samples}
+    picks = [one for one in ranked(space, kernel.chip, forest=forest)[:count] if one.tile not in sampled_tiles]
+    timings = [(one, timed(space, one.tile, kernel.chip, job.name)) for one in picks]
+    found = [Sample(one.tile, one.work, cycles, at_random=False) for one, cycles in timings if cycles]
+    return replace(kernel, samples=(*kernel.samples, *found))
+
+
 class _Inherited:
     """What forked processes find where it is: IR need not be sent."""
 
     work: Any = None
-    jobs: list[Job] = []  # noqa: RUF012  set before the fork, and only then
+    jobs: list[Any] = []  # noqa: RUF012  set before the fork, and only then
 
 
 def _in_process(index: int) -> Any:
     return _Inherited.work(_Inherited.jobs[index])
 
 
-def in_processes(work: Any, jobs: list[Job], processes: int) -> Iterator[Any]:
+def in_processes(work: Any, jobs: list[Any], processes: int) -> Iterator[Any]:
     """``work`` of each job, in order."""
     if processes < 2:
         yield from map(work, jobs)

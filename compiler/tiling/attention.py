@@ -317,6 +317,8 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         turns=turns,
         steps=rounds * (score_steps + value_steps),
         instructions=rounds * ((score_steps + value_steps) * SCALAR_STEP + SCALAR_TRIP),
+        rows=tile.rows,
+        columns=tile.keys,
     )
     # A trip fills the queues: what is loaded all at once for the next one is dispatched when it is half done, and small
     # pieces of it, where trips overlap, all along.

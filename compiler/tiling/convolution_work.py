@@ -113,6 +113,11 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
         first_cycles=np.minimum(first, around),
         last_cycles=np.maximum(0.0, around - first),
         serial_cycles=serial,
+        loads=feature_map.turns + weights.turns,
+        shared=sum(load.shared * load.turns_far for load in (feature_map, weights)),
+        sharers=_most(*(np.where(load.shared, cores / load.parts, 1.0) for load in (feature_map, weights))),
+        rows=of.positions,
+        columns=of.outputs,
     )
     return Work(**columns)
 
@@ -260,6 +265,7 @@ class _Load(NamedTuple):
     written: np.ndarray  # bytes into L1 of a core, as long as they take
     turns: np.ndarray  # loads of a core
     turns_far: np.ndarray  # of these, those that bring something from where it lies
+    parts: np.ndarray  # different ones, summed over the clusters
 
     @property
     def again(self) -> np.ndarray:
@@ -306,14 +312,14 @@ def _load(
     written = written * ragged
     of_cluster = cores_of_cluster * lines * ragged
     if memory == "llb":
-        return _Load(memory, np.zeros(len(cores), bool), np.zeros(len(cores)), of_cluster, written, turns, turns)
+        return _Load(memory, np.zeros(len(cores), bool), np.zeros(len(cores)), of_cluster, written, turns, turns, parts)
     shared = parts != cores
     c1 = problem.extents[C1]
     kept = parts / clusters * lines / again * _last_too(c1, of.chunk[0]) / c1
     once = np.where(shared & (kept <= problem.llb_bytes), again, 1)
     ddr = np.where(shared, parts * lines / once, parts * lines * ragged)
     llb = np.where(shared, parts / clusters * lines / once + of_cluster, 0.0)
-    return _Load(memory, shared, ddr, llb, written, turns, turns // once)
+    return _Load(memory, shared, ddr, llb, written, turns, turns // once, parts)
 
 
 def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:

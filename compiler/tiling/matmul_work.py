@@ -73,6 +73,11 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         first_cycles=max(0.0, ends - last) + chip.path["ddr_l1"].latency_cycles,
         last_cycles=max(0.0, min(ends, last)),
         serial_cycles=serial,
+        loads=loads.count,
+        shared=loads.shared,
+        sharers=loads.sharers,
+        rows=tile.m,
+        columns=tile.n,
     )
 
 
@@ -84,6 +89,9 @@ class _Loads:
     first_cycles: float  # that the cube waits for operands: for the first, and for what is held beside them
     ddr_bytes: float
     llb_bytes: float
+    count: float  # of both operands
+    shared: float  # of these, pieces that the cores of a cluster bring to LLB for each other
+    sharers: float
 
 
 def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float], product: float) -> _Loads:
@@ -123,12 +131,14 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         of_both = {name: Readers(tile.grid.count, shared=False) for name in of_both}
     slowness = _slowness(tile, problem, chip)
     cycles, once_cycles = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
-    ddr = llb = fill = relay = 0.0
+    ddr = llb = fill = relay = count = shared = 0.0
+    sharers = 1.0
     for name, readers_of in of_both.items():
         once = rounds // again[name]
         loads = once if tile.held == name else rounds
         each = elements[name] * problem.itemsize * lines[name]
         slow = each * slowness[name]
+        count += loads * chunks
         if name in problem.near:
             llb += cluster * loads * each
             once_cycles[name] = max(chunks * chip.path["llb_l1"].issue_cycles, slow / llb_rate)
@@ -152,6 +162,8 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         brought = once if resident <= room else loads
         ddr += readers_of.blocks * brought * each
         llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
+        shared += brought * chunks
+        sharers = max(sharers, tile.grid.count / readers_of.blocks)
         relay = relay_cycles(chip)
         told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
         part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
@@ -171,7 +183,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         first += rounds // again[tile.held] * max(0.0, sum(once_cycles.values()) - product)
     elif tile.held:
         first += rounds // again[tile.held] * once_cycles[tile.held] * (chunks - 1) / chunks
-    return _Loads(sum(cycles.values()), first, ddr, llb)
+    return _Loads(sum(cycles.values()), first, ddr, llb, count, shared, sharers)
 
 
 def comes_in_pieces(tile: Tile, problem: Problem, chip: Chip) -> bool:

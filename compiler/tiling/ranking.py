@@ -53,6 +53,18 @@ FEATURES = (
     "log_more_ddr",
     "log_more_llb",
     "log_more_cycles",  # analytical
+    "log_first",  # cycles
+    "log_last",
+    "log_serial",
+    "log_mte2_of_turn",  # cycles of a queue each time
+    "log_mte2_of_load",
+    "log_mte3_of_trip",
+    "log_vector_of_trip",
+    "log_loads_of_turn",
+    "log_shared",
+    "log_sharers",
+    "log_rows",
+    "log_columns",
 )
 
 
@@ -65,11 +77,14 @@ class Ranked(NamedTuple):
     analytical_cycles: float
 
 
-def ranked(space: Space, chip: Chip, *, learned: bool = True) -> list[Ranked]:
-    """All tiles, the fastest first; of equals the one that the template names first."""
+def ranked(space: Space, chip: Chip, *, learned: bool = True, forest: Forest | None = None) -> list[Ranked]:
+    """All tiles, the fastest first; of equals the one that the template names first.
+
+    ``forest`` stands for what was learned on this chip.
+    """
     tiles = list(space.tiles())
     costs = _Costs.of(works_of(space, tiles), chip)
-    cycles = costs.learned(chip) if learned else costs.cycles
+    cycles = costs.learned(chip, forest=forest) if learned else costs.cycles
     found = zip(tiles, works_in(costs.columns), cycles.tolist(), costs.cycles.tolist(), strict=True)
     listed = [Ranked(*each) for each in found]
     # Where what was learned is below what the busiest queue takes, tiles differ by what it does not know.
@@ -118,17 +133,26 @@ class _Costs:
     def demands(self) -> np.ndarray:
         return np.maximum(np.concatenate((self.queues, self.cycles[:, None]), axis=1), 1.0)
 
-    def learned(self, chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
-        forest = forest_of(chip) if len(self.cycles) else None
+    def learned(self, chip: Chip, least: np.ndarray | None = None, forest: Forest | None = None) -> np.ndarray:
+        forest = (forest or forest_of(chip)) if len(self.cycles) else None
         if forest is None:
             return self.cycles
         corrected = self.cycles * np.exp(forest.predict(self.features(chip, least)))
         return np.asarray(np.maximum(self.queues.max(axis=1), corrected))
 
+    def _loads(self) -> np.ndarray:
+        return np.asarray(np.where(self.columns.loads > 0, self.columns.loads, self.columns.turns))
+
+    def _at_once(self) -> np.ndarray:
+        of = self.columns
+        cycles = (of.mte2_cycles, of.mte2_cycles, of.mte3_cycles, of.vector_cycles)
+        return np.stack(cycles, axis=1) / np.stack((of.turns, self._loads(), of.trips, of.trips), axis=1)
+
     def features(self, chip: Chip, least: np.ndarray | None = None) -> np.ndarray:
         of, cycles = self.columns, self.cycles[:, None]
         queues, around = self.queues / cycles, self.around / cycles
         counts = np.stack((of.trips, of.turns, of.steps, of.instructions), axis=1)
+        loads = self._loads()
         second = np.sort(queues, axis=1)[:, -2:-1]
         cores = np.asarray(of.cores / chip.cores)[:, None]
         parts = (
@@ -141,6 +165,9 @@ class _Costs:
             np.log(cycles / np.maximum(counts[:, :3], 1)),
             cores,
             np.log(self.demands / (self.demands.min(axis=0) if least is None else least)),
+            np.log1p(self.around),
+            np.log1p(self._at_once()),
+            np.log(np.stack((loads / of.turns, of.shared + 1, of.sharers, of.rows, of.columns), axis=1)),
         )
         return np.concatenate(parts, axis=1)
 

@@ -35,6 +35,11 @@ class Work(NamedTuple):
     first_cycles: float = 0.0  # from the start until the busiest queue can begin
     last_cycles: float = 0.0  # from its end until all results are out
     serial_cycles: float = 0.0  # of all queues, what cannot overlap: buffers for which there is room once only
+    loads: float = 0.0  # from afar, of each operand by itself: fewer of what is kept; where not known, turns
+    shared: float = 0.0  # of these, pieces that cores of a cluster bring to LLB for each other
+    sharers: float = 1.0  # cores that wait for the same piece
+    rows: float = 1.0  # of a result
+    columns: float = 1.0
 
 
 class Space(Protocol):

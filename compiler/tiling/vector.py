@@ -302,6 +302,8 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
         instructions=busiest * (TRIP_INSTRUCTIONS + CALL_INSTRUCTIONS * calls),
         first_cycles=outside[bound],
         serial_cycles=max(0.0, max(around) / SLOTS * busiest - by_queue[bound]),
+        rows=prod(tile.extents[:-1]),
+        columns=prod(tile.extents[-1:]),
     )
 
 

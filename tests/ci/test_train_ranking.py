@@ -30,16 +30,16 @@ def kernels(count: int) -> list[Sampled]:
 
 
 def test_what_is_learned_is_right_and_the_same_twice() -> None:
-    rows, labels, weights = examples(kernels(30))
+    given = examples(kernels(30))
     texts = []
     for _ in range(2):
-        booster = trained(rows, labels, weights)
+        booster = trained(given)
         found = tables(booster, CHIP)
-        check(found, booster, rows)
+        check(found, booster, given.rows)
         texts.append(json.dumps(found))
     assert texts[0] == texts[1]
-    unseen, expected, _ = examples(kernels(40)[30:])
-    assert np.abs(Forest.from_tables(json.loads(texts[0])).predict(unseen) - expected).mean() < 0.05
+    unseen = examples(kernels(40)[30:])
+    assert np.abs(Forest.from_tables(json.loads(texts[0])).predict(unseen.rows) - unseen.labels).mean() < 0.05
 
 
 def test_kernels_that_are_judged_by_are_not_learned_from() -> None:
