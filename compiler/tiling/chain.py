@@ -97,7 +97,7 @@ class Parts:
     def joined(self, like: Any) -> Any:
         """One kernel of all, with the parameters of ``like``."""
         names, nests, inner = dict[str, int](), list[Any](), list[Any]()
-        own, before = dict[str, Any](), None
+        own, before = {param.name: param for param in like.params}, None  # some may be read by no stage
         for at, part in enumerate(self.functions):
             block, params = part.body.block, list(part.params)
             parts = _nests(block.body)

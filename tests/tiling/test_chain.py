@@ -16,7 +16,7 @@ from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.random_chains import Layer, check, one_kernel
 
 # chip, image, and of each convolution: outputs, channels of a group, rows and columns of the kernel, groups, stride,
-# padding
+# padding, and dilation where there is one
 CASES: list[tuple[str, tuple[int, ...], list[tuple[int, ...]]]] = [
     ("tw1", (1, 32, 20, 20), [(32, 32, 3, 3, 1, 1, 1), (48, 32, 1, 1, 1, 1, 0)]),
     ("tw1", (2, 20, 23, 19), [(40, 20, 1, 1, 1, 1, 0), (24, 40, 1, 1, 1, 1, 0)]),
@@ -33,6 +33,9 @@ CASES: list[tuple[str, tuple[int, ...], list[tuple[int, ...]]]] = [
     ("tw1", (1, 32, 7, 8), [(40, 32, 2, 2, 1, 1, 0), (48, 40, 3, 3, 1, 2, 0), (48, 48, 1, 1, 1, 1, 0)]),
     # The kernel of the last one is as high as its map: tiles of some rows begin in the padding, or behind it.
     ("tiny", (1, 48, 9, 11), [(48, 16, 3, 3, 3, 2, 0), (48, 48, 1, 1, 1, 1, 0), (48, 48, 3, 3, 1, 1, 1)]),
+    # All windows of the first one lie in the padding, above the only row and below it: no stage reads the image.
+    ("tw1", (1, 16, 1, 9), [(32, 16, 2, 2, 1, 2, 1, 2), (16, 32, 1, 1, 1, 1, 0)]),
+    ("tiny", (1, 16, 1, 9), [(32, 16, 3, 3, 1, 2, 3, 2), (16, 32, 3, 3, 1, 1, 1)]),
 ]
 ATTEMPTS = 2  # tiles of each case
 
