@@ -127,7 +127,10 @@ def test_quantised_convolution(per_channel: bool) -> None:
     bias = integers(3, 4, low=-2000, high=2000)
     inputs = [x, np.float32(0.02), np.uint8(120), w, w_scale, w_zero, np.float32(0.03), np.uint8(110), bias]
     attributes: dict[str, Any] = {"pads": [1, 1, 1, 1]}
-    expected = onnxruntime_node("QLinearConv", inputs, **attributes)[0].astype(int)
+    # Not onnxruntime's QLinearConv: its sums saturate at 16 bits on processors that have AVX2 and no VNNI.
+    sums = convolved(x.astype(np.int32) - 120, w.astype(np.int32), **attributes) + bias.reshape(-1, 1, 1)
+    scale = (np.float32(0.02) * np.asarray(w_scale) / np.float32(0.03)).reshape(-1, 1, 1)
+    expected = np.clip(np.rint(sums * scale) + 110, 0, 255).astype(int)
     result = evaluate("QLinearConv", *inputs, constants=range(3, 9), **attributes).astype(int)
     assert np.abs(result - expected).max() <= 1
     assert (result != expected).mean() < 0.02
