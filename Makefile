@@ -4,6 +4,9 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 # How many random kernels `make random-kernels` compiles.
 KERNELS ?= 2000
+# How many rows of convolutions, and networks, `make random-chains` and `make random-networks` compile.
+CHAINS ?= 1000
+NETWORKS ?= 300
 # How many models and tests run at a time.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist worksteal
@@ -63,10 +66,10 @@ random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare wit
 	$(BIN)/python -m ci.random_cases kernels --count $(KERNELS)
 
 random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
-	$(BIN)/python -m ci.random_cases chains
+	$(BIN)/python -m ci.random_cases chains --count $(CHAINS)
 
 random-networks: $(STAMP) ## compile random networks of convolutions with calls in bands, run them, and compare with onnxruntime
-	$(BIN)/python -m ci.random_cases networks --count 300
+	$(BIN)/python -m ci.random_cases networks --count $(NETWORKS)
 
 check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
 	$(BIN)/python -m ci.check_passes
