@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from compiler.report.reference import exact_options
 from models import zoo
 from models.comparison import compare
 from models.half import rounded
@@ -26,11 +27,9 @@ class Findings:
 
 
 def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs by name, computed by onnxruntime as the graph is written: without its optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    """The outputs by name, computed by onnxruntime as the graph is written."""
+    options, providers = exact_options(model), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 

@@ -1,0 +1,26 @@
+"""What `verify` compares with is what the graph says, whatever the host's processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler.report.reference import reference_of
+
+
+def test_sums_of_bytes_do_not_saturate() -> None:
+    """Of unsigned by signed bytes: two products of the largest ones are more than 16 bits hold."""
+    weight, zero = np.full((1, 2, 1, 1), 127, np.int8), np.array(0, np.int8)
+    constants = {
+        "sx": np.float32(1), "zx": np.uint8(0), "w": weight, "sw": np.float32(1), "zw": zero,
+        "sy": np.float32(512), "zy": np.uint8(0),
+    }  # fmt: skip
+    node = helper.make_node("QLinearConv", ["x", *constants], ["y"])
+    ports = [helper.make_tensor_value_info(name, TensorProto.UINT8, [1, n, 4, 4]) for name, n in (("x", 2), ("y", 1))]
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "sums", ports[:1], ports[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    found = reference_of(model)[1].run({"x": np.full((1, 2, 4, 4), 255, np.uint8)})["y"]
+    assert np.array_equal(found, np.full((1, 1, 4, 4), round(2 * 255 * 127 / 512)))
