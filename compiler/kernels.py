@@ -27,6 +27,7 @@ from compiler.tiling.cube import has_master
 from compiler.tiling.ranking import Ranked, forest_of, ranked
 from compiler.tiling.search import Space, Work
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.loads_ahead import KEEP, SPREAD
 
 # The modules of `compiler.tiling` that cut the kernels of a class, the best first.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -144,6 +145,7 @@ class _Lowering:
     roads: list[Road]
     attempts: int = 0
     _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
+    _other_loads: dict[str, Tiled] = field(default_factory=dict)  # of drafts, whose loads may come as a whole instead
 
     def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0, *, draft: bool = False) -> Kernel:
         """Raises what the passes raise."""
@@ -158,7 +160,20 @@ class _Lowering:
             kernel = self._generated(subject, kept, choice, listed=not draft)
         if draft:
             self._drafts[lowered_as] = subject
+            if attribute(subject, SPREAD):
+                whole = tiled.func.with_attr(KEEP, 1)
+                self._other_loads[lowered_as] = Tiled(whole, f"{tiled.description}, loads a turn ahead")
         return kernel
+
+    def other_loads(self, draft: Kernel) -> Kernel | None:
+        """The same with whole loads a turn ahead in place of pieces, if it has any that may be."""
+        (choice,) = draft.choices
+        tiled = self._other_loads.get(choice.lowered_as)
+        if tiled is None:
+            return None
+        with suppress(MemoryOverflow, NotEmittable):
+            return self.kernel(tiled, choice.ranked_cycles, draft=True)
+        return None
 
     def finished(self, draft: Kernel) -> Kernel:
         """A draft that went through all passes."""
@@ -285,6 +300,9 @@ def _best(drafts: list[Kernel], lowering: _Lowering) -> Kernel:
     """The one that the cycle model thinks fastest, finished; all that were lowered are its choices."""
     try:
         cycles = [predict(draft.code, lowering.chip).cycles for draft in drafts] if len(drafts) > 1 else [0]
+        other = lowering.other_loads(drafts[cycles.index(min(cycles))])
+        if other is not None:
+            drafts, cycles = [*drafts, other], [*cycles, predict(other.code, lowering.chip).cycles]
     except Unpredictable:
         return lowering.finished(drafts[0])
     order = sorted(range(len(drafts)), key=lambda index: cycles[index])

@@ -131,3 +131,12 @@ def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
     unequal = [one._replace(cycles=5000.0 + at) for at, one in enumerate(equal)]
     assert [one.tile for one in _rivals(unequal[0], unequal[1:], load_chip("tw2"))] == [50, 40]
     assert [one.tile for one in _rivals(equal[0], equal[1:2], load_chip("tw2"))] == [50], "rather than none"
+
+
+def test_loads_a_turn_ahead_are_compared_with_loads_in_pieces() -> None:
+    from ci.kernel_shapes import product
+
+    kernel = compile_kernel(product(512, 512, 256).func, "matmul", CHIP, Observer(), "product")
+    ahead, pieces, *_ = kernel.choices
+    assert ahead.tile == f"{pieces.tile}, loads a turn ahead" == kernel.tile
+    assert pieces.modelled_cycles and ahead.modelled_cycles and ahead.modelled_cycles < 0.9 * pieces.modelled_cycles

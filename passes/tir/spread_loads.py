@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from tvm import ir, tirx
 from tvm.sym import detect_linear_equation
 
 from compiler.codegen.instruction_form import dtype_of, memory_of
+from compiler.graph import attribute
 from compiler.isa.declarations import BLOCK_BYTES
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.pieces import rows_may_be_cut
 from compiler.tir.conditions import conditional, constant
+from compiler.tir.loads_ahead import KEEP, SPREAD
 from compiler.tir.nests import leaf_nest
 from compiler.tir.rewriter import (
     Rewriter,
@@ -47,13 +50,19 @@ class SpreadLoads(Pass):
     2. On the way to all uses stand loops of several turns, then the loop of pieces, and no branches. The n-th turn of
        the loop of pieces uses the n-th piece of one axis and nothing else of it.
     3. A piece is whole blocks, and whole lines or several of them of DDR where its axis is the contiguous one.
+    4. In a function that says ``KEEP``, no loop around brings something else in each of its turns, where twice the
+       buffer fits: then a ring of slots has the whole of the next turn under the work of this one, which pieces would
+       begin only in that turn. Which of the two is faster shows when both are compiled; ``SPREAD`` says that there is
+       a choice.
     """
 
     name: ClassVar[str] = "spread-loads"
     requires: ClassVar[frozenset[str]] = frozenset({"loops"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        return _Spreader(chip).function(subject)
+        spreader = _Spreader(chip, keep_ahead=bool(attribute(subject, KEEP)))
+        func = spreader.function(subject)
+        return func.with_attr(SPREAD, 1) if spreader.spread_ahead else func
 
 
 class _Load(NamedTuple):
@@ -78,9 +87,18 @@ class _Pieces(NamedTuple):
 
 
 class _Spreader(Rewriter):
-    def __init__(self, chip: Chip) -> None:
+    def __init__(self, chip: Chip, *, keep_ahead: bool) -> None:
         super().__init__()
-        self.chip = chip
+        self.chip, self.keep_ahead, self.spread_ahead = chip, keep_ahead, False
+        self._turning: list[Any] = []  # variables of the loops of several turns around
+
+    def loop(self, loop: tirx.For) -> Any | None:
+        if constant(loop.extent) == 1:
+            return super().loop(loop)
+        self._turning.append(loop.loop_var)
+        found = super().loop(loop)
+        self._turning.pop()
+        return found
 
     def sequence(self, seq: tirx.SeqStmt) -> Any | None:
         parts = list(seq.seq)
@@ -92,11 +110,22 @@ class _Spreader(Rewriter):
             if len(users) != 1 or users[0] < index:  # (1)
                 continue
             pieces = self._pieces(load, parts[users[0]])
-            if pieces is not None:
+            ahead = pieces is not None and self._may_come_ahead(load)
+            if pieces is not None and not (ahead and self.keep_ahead):  # (4)
+                self.spread_ahead |= ahead
                 parts[users[0]] = self._with_loads(parts[users[0]], load, pieces)
                 del parts[index]
                 return self.statement(sequence(parts))
         return super().sequence(seq)
+
+    def _may_come_ahead(self, load: _Load) -> bool:
+        """Whether the next turn's can be loaded under the work of this one."""
+        (source,) = _loads_of(load.store.value)
+        if not any(uses(index, self._turning) for index in source.indices):
+            return False
+        elements = prod(int(extent) for extent in load.buffer.shape)
+        capacity = self.chip.memory_bytes(memory_of(load.buffer))
+        return 2 * elements * DTYPES[dtype_of(load.buffer)].itemsize <= capacity
 
     def _pieces(self, load: _Load, user: Any) -> _Pieces | None:
         around: list[Any] = []

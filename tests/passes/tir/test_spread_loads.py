@@ -8,6 +8,7 @@ import tvm
 from tvm.script import tirx as T
 
 from compiler.target import load_chip
+from compiler.tir.loads_ahead import KEEP, SPREAD
 from passes.tir.spread_loads import SpreadLoads
 
 TW2 = load_chip("tw2")
@@ -138,3 +139,33 @@ def test_a_use_under_a_branch_on_the_way_keeps_the_load_where_it_is() -> None:
                         c[t, i, chunk * 128 + k] = l1[i, chunk * 128 + k]
 
     keeps(kernel)
+
+
+def held(turns: int) -> Any:
+    """A panel in each turn, used in chunks in four rounds."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((turns * 32, 512), "float16"), c: T.Buffer((turns, 4, 32, 512), "float16")) -> None:
+        for panel in range(turns):
+            l1 = T.alloc_buffer((32, 512), "float16", scope="shared.l1")
+            with T.attr(0, "pragma_tw_cube", "operand"):
+                for i, k in T.grid(32, 512):
+                    l1[i, k] = a[panel * 32 + i, k]
+            for t in range(4):
+                for chunk in range(2):
+                    for i, k in T.grid(32, 256):
+                        c[panel, t, i, chunk * 256 + k] = l1[i, chunk * 256 + k]
+
+    return kernel
+
+
+def test_what_may_come_a_turn_ahead_is_said_and_can_be_kept_whole() -> None:
+    kernel = held(turns=8)
+    spread = SpreadLoads().run(kernel, TW2)
+    assert not spread.body.same_as(kernel.body) and spread.attrs[SPREAD] == 1
+    keeps(kernel.with_attr(KEEP, 1))
+
+
+def test_where_one_turn_is_all_there_is_no_choice() -> None:
+    alone = SpreadLoads().run(held(turns=1).with_attr(KEEP, 1), TW2)
+    assert SPREAD not in alone.attrs and not alone.body.same_as(held(turns=1).body)
