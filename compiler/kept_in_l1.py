@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.cost import Unpredictable, predict
 from compiler.errors import Diagnostics, InvalidError
-from compiler.kernels import Kernel, NoRoadLeft
+from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.schedule.chains import Chain, chains, linked, with_functions
 from compiler.schedule.manual import Manual
@@ -133,8 +132,7 @@ class _Choice:
         wanted = {key: self.jobs[key] for key in sorted(keys) if key in self.jobs}
         self.kernels.compile(list(wanted.values()))
         for key, use in wanted.items():
-            cycles = _cycles(self.kernels, use)
-            self.cycles[key] = float("inf") if cycles is None else cycles
+            self.cycles[key] = self.kernels.cycles(use)
 
     def _cut(self, chain: Chain, *, known: bool = False) -> list[Chain]:
         """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
@@ -168,16 +166,6 @@ def _least_cycles(use: Use, kernels: ModelKernels) -> float:
         space = template.space(use.job.func, kernels.chip)
         return float(analytical_cycles_of_all(works_of(space, space.tiles()), kernels.chip).min())
     return float("inf")
-
-
-def _cycles(kernels: ModelKernels, use: Use) -> int | None:
-    result = kernels.result(use)
-    if not isinstance(result, Kernel):
-        return None
-    try:
-        return predict(result.code, kernels.chip).cycles
-    except Unpredictable:
-        return None
 
 
 # ---- what somebody says ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -17,6 +18,7 @@ from compiler.clusters import chip_of, clusters_of
 from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.link import LLB_PLACEMENT
 from compiler.codegen.residence import Foreseen, foresee, llb_pays
+from compiler.cost import Unpredictable, predict
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
@@ -128,8 +130,8 @@ class ModelKernels:
             first = [n for n in dict.fromkeys(self.buffers.arguments(call)) if n in self._copies and n not in copied]
             copied.update(first)
             use = self._use(call)
-            found += [*(self._copying(name, use) for name in first), *self._split(use)]
-        return found
+            found += [*(self._copying(name, use) for name in first), use]
+        return self._with_sums_in_parts(found)
 
     def _copying(self, constant: str, use: Use) -> Use:
         """What brings a constant to LLB, for the first kernel that reads it."""
@@ -183,16 +185,32 @@ class ModelKernels:
         job = self._job(fuse(self.module, callee), str(schedule), arguments, members, self._rooms[call.callee])
         return Use(job, arguments, members, callee if len(members) > 1 else None)
 
-    def _split(self, use: Use) -> list[Use]:
-        """A product in two kernels, where that is faster: parts of its sums, and their sum."""
-        key = self.key(use)
-        if key not in self._halves:
-            bands = self.buffers.parts.bands.keys() & set(use.arguments)
-            without = SPLIT_K in self.observer.without or bands
-            self._halves[key] = None if without else split(use.job.func, use.job.schedule, self.chip)
-        halves = self._halves[key]
-        if halves is None:
-            return [use]
+    def _with_sums_in_parts(self, uses: list[Use]) -> list[Use]:
+        """The same with products in two kernels, where these are faster: parts of their sums, and their sum."""
+        unknown = {key: use for use in uses if (key := self.key(use)) not in self._halves}
+        self._halves |= {key: self._proposed_halves(use) for key, use in unknown.items()}
+        if self.observer.stop_after is None:
+            pairs = {key: self._in_parts(unknown[key], halves) for key in unknown if (halves := self._halves[key])}
+            self.compile([each for key, pair in pairs.items() for each in (unknown[key], *pair)])
+            slower = (key for key, pair in pairs.items() if self._cycles([unknown[key]]) <= self._cycles(pair))
+            self._halves |= dict.fromkeys(slower)
+        found = list[Use]()
+        for use in uses:
+            halves = self._halves[self.key(use)]
+            found += [use] if halves is None else self._in_parts(use, halves)
+        return found
+
+    def _proposed_halves(self, use: Use) -> Halves | None:
+        bands = self.buffers.parts.bands.keys() & set(use.arguments)
+        if SPLIT_K in self.observer.without or bands:
+            return None
+        return split(use.job.func, use.job.schedule, self.chip)
+
+    def _cycles(self, uses: Sequence[Use]) -> float:
+        """What kernels that were compiled take one after another, where none begins before the last ended."""
+        return sum(map(self.cycles, uses)) + self.chip.sync.cross_flag_cycles * (len(uses) - 1)
+
+    def _in_parts(self, use: Use, halves: Halves) -> list[Use]:
         between = self.buffers.temporary(halves.between)
         if self._near_pays and self.buffers.declared[between].size_bytes <= self._room_bytes:
             self._near.add(between)
@@ -271,6 +289,14 @@ class ModelKernels:
     def result(self, use: Use) -> Result:
         """The kernel of a use that was compiled, or why there is none."""
         return self._compiled[self.key(use)]
+
+    def cycles(self, use: Use) -> float:
+        """What the cycle model says of a kernel that was compiled; infinity where there is none, or data decides."""
+        result = self.result(use)
+        if isinstance(result, Kernel):
+            with suppress(Unpredictable):
+                return predict(result.code, self.chip).cycles
+        return float("inf")
 
     def compile(self, uses: Sequence[Use]) -> None:
         wanted = {key: use.job for use in uses if (key := self.key(use)) not in self._compiled}

@@ -27,7 +27,6 @@ from compiler.tir.structure import structural_map, structural_walk
 SWITCH = "split-k"  # what ablations call it
 LONG = 4  # times the side of a square of as many results, that k is at least
 SHORTEST = 128  # k of a part
-GAIN = 0.92  # of the cycles of one kernel, that two take at most
 WORSE = 1.1  # of the cycles of the best count: what ends the search for one
 SUM_BYTES = 4  # of an element of a part
 
@@ -44,7 +43,7 @@ class Halves:
 
 
 def split(func: Any, schedule: str, chip: Chip) -> Halves | None:
-    """The kernel of a product in two, where these take clearly less time.
+    """The kernel of a product in two, where these are thought to take less time: compiled, they show whether they do.
 
     1. The kernel is one product of matrices, and stages behind it.
     2. All parts are as long, in whole blocks of the cube.
@@ -68,8 +67,8 @@ def split(func: Any, schedule: str, chip: Chip) -> Halves | None:
 
 
 def _best_count(problem: Problem, chip: Chip) -> int | None:
-    """Of parts; None where one kernel is as good. More parts are no better once they are clearly worse."""
-    limit, least = GAIN * _product_cycles(problem, chip), _least_cycles(problem, chip)
+    """Of parts; None where one kernel is thought to be as good. More are no better once they are clearly worse."""
+    limit, least = _product_cycles(problem, chip), _least_cycles(problem, chip)
     best, found = limit, None
     for count in range(2, chip.cores + 1):
         if problem.k % (count * problem.k0) or problem.k < count * SHORTEST:  # (2)
