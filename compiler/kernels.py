@@ -23,7 +23,7 @@ from compiler.errors import CapacityError, Problem
 from compiler.graph import attribute
 from compiler.operators.own_schedules import own_template
 from compiler.target import Chip
-from compiler.tiling.cube import has_master
+from compiler.tiling.masters import has_master
 from compiler.tiling.ranking import Ranked, forest_of, ranked
 from compiler.tiling.search import Space, Work
 from compiler.tiling.template import NoFeasibleTile, Tiled

@@ -25,9 +25,11 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.cube import Cut, Master
+from compiler.tiling.cube import Cut
 from compiler.tiling.late_division import Prepared, prepare
+from compiler.tiling.masters import Master, last_variable, masters_of, operands_of
 from compiler.tiling.matmul_work import AHEAD, relay_cycles
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter
@@ -114,9 +116,9 @@ class AttentionSpace:
         return tile.bytes_of(self.problem)
 
     def apply(self, tile: Tile) -> Tiled:
-        sch = cube.new_schedule(self.prepared.func)
+        sch = schedule_of(self.prepared.func)
         with cube.schedulable(name_of(self.prepared.func)):
-            apply(sch, cube.masters(sch), tile, self.chip)
+            apply(sch, masters_of(sch), tile, self.chip)
         return Tiled(self.prepared.finish(sch.mod["main"]), describe(self.problem, tile))
 
 
@@ -125,11 +127,11 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> AttentionSpace:
-    if len(cube.masters(cube.new_schedule(func))) != 2 or not cube.path(chip, "ub", "l1"):
+    if len(masters_of(schedule_of(func))) != 2 or not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
     prepared = prepare(_scaled_at_once(func))
-    sch = cube.new_schedule(prepared.func)
-    problem = problem_of(sch, cube.masters(sch), prepared.vanishing)
+    sch = schedule_of(prepared.func)
+    problem = problem_of(sch, masters_of(sch), prepared.vanishing)
     if not candidates(problem, chip):
         raise NoFeasibleTile(name_of(func), f"the scores of one query with {problem.keys} keys")
     return AttentionSpace(prepared, problem, chip)
@@ -137,8 +139,8 @@ def space(func: Any, chip: Chip) -> AttentionSpace:
 
 def _scaled_at_once(func: Any) -> Any:
     """The attention whose scores are rounded and scaled in one stage, as the fixpipe does both."""
-    sch = cube.new_schedule(func)
-    scores = cube.masters(sch)[0].block
+    sch = schedule_of(func)
+    scores = masters_of(sch)[0].block
     rounded = sch.get_consumers(scores)
     if not cube.takes_itself_out(sch, scores) or len(sch.get_consumers(rounded[0])) != 1:
         return func
@@ -173,7 +175,7 @@ def problem_of(sch: Any, products: Sequence[Master], vanishing: str) -> Problem:
     fixed = [cube.takes_itself_out(sch, master.block) for master in (scores, values)]
     scores_of = prod(int(n) for n in results[0].shape)
     func = sch.mod["main"]
-    operands = [cube.operands_of(sch.get(master.block)) for master in products]
+    operands = [operands_of(sch.get(master.block)) for master in products]
     result = (behind[-1] if behind else sch.get(values.block)).writes[0].source
     moved = [*(load.source for load in operands[0]), operands[1][1].source, result]
     peaks = [cube.peak_bytes(*of) for of in zip(results, (between, behind), fixed, strict=True)]
@@ -183,7 +185,7 @@ def problem_of(sch: Any, products: Sequence[Master], vanishing: str) -> Problem:
         keys=prod(extents[axis] for axis in values.axes("k")),
         width=prod(scores.extents[axis] for axis in scores.axes("k")),
         value_width=prod(extents[axis] for axis in values.axes("n")),
-        dtype=cube.isa_dtype(cube.operands_of(sch.get(scores.block))[0].source),
+        dtype=cube.isa_dtype(operands_of(sch.get(scores.block))[0].source),
         row_bytes=-(-max(peaks) // rows),
         passes=sum(prod(int(axis.dom.extent) for axis in block.iter_vars) >= scores_of for block in between),
         near=all(memory_of_parameter(func, buffer) == "llb" for buffer in moved),
@@ -420,6 +422,6 @@ def _place_scores(sch: Any, scores: Master, taken: Any, tile: Tile, trip: Any, h
 def _is_transposed(sch: Any, master: Master) -> bool:
     """Whether b is stored with its columns outermost."""
     block = sch.get(master.block)
-    _, b = cube.operands_of(block)
+    _, b = operands_of(block)
     along_k = [block.iter_vars[axis].var for axis in master.axes("k")]
-    return cube.last_variable(b) in along_k and bool(master.axes("n"))
+    return last_variable(b) in along_k and bool(master.axes("n"))

@@ -48,8 +48,10 @@ from compiler.tiling.convolution_tiles import (
     tiles_of,
 )
 from compiler.tiling.convolution_work import Columns, map_load, works_of
-from compiler.tiling.cube import Master, Placed
+from compiler.tiling.cube import Placed
 from compiler.tiling.fusion import renamed
+from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles_of_all, works_in
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import near_parameters, placed_near, room_bytes
@@ -73,8 +75,8 @@ class Parts:
     @staticmethod
     def of(func: Any, chip: Chip) -> Parts:
         """Those of which a kernel is made: the stages from one's windows to those of the next."""
-        sch = cube.new_schedule(func)
-        products = cube.masters(sch)
+        sch = schedule_of(func)
+        products = masters_of(sch)
         if len(products) < 2:
             raise NoFeasibleTile(NAME, "anything but several convolutions")
         func = sch.mod["main"]
@@ -180,9 +182,9 @@ class ChainSpace:
         return bytes_of(tile, self.problems)
 
     def apply(self, tile: Tiles) -> Tiled:
-        sch = cube.new_schedule(self.func)
+        sch = schedule_of(self.func)
         with cube.schedulable(NAME):
-            apply(sch, cube.masters(sch), self.problems, tile, self.chip)
+            apply(sch, masters_of(sch), self.problems, tile, self.chip)
         return Tiled(sch.mod["main"], describe(self.problems, tile))
 
 
@@ -202,8 +204,8 @@ def space(func: Any, chip: Chip) -> ChainSpace:
 
 
 def _problem(func: Any, chip: Chip) -> Problem:
-    sch = cube.new_schedule(func)
-    (master,) = cube.masters(sch)
+    sch = schedule_of(func)
+    (master,) = masters_of(sch)
     return problem_of(sch, master, sch.get_producers(master.block)[0], chip)
 
 
@@ -233,7 +235,7 @@ def single(problem: Problem) -> bool:
 
 def problem_alone(func: Any, chip: Chip) -> Problem | None:
     """Of a kernel of one convolution; None of any other."""
-    return _problem(func, chip) if len(cube.masters(cube.new_schedule(func))) == 1 else None
+    return _problem(func, chip) if len(masters_of(schedule_of(func))) == 1 else None
 
 
 def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:

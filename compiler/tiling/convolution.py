@@ -42,7 +42,9 @@ from compiler.tiling.convolution_stages import (
 )
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
-from compiler.tiling.cube import Master, Placed
+from compiler.tiling.cube import Placed
+from compiler.tiling.masters import Master, masters_of, operands_of
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter, room_bytes
@@ -76,8 +78,8 @@ class ConvolutionSpace:
         return tile.bytes_of(self.problem)
 
     def apply(self, tile: Tile) -> Tiled:
-        sch = cube.new_schedule(self.func)
-        master = cube.masters(sch)[0]
+        sch = schedule_of(self.func)
+        master = masters_of(sch)[0]
         with cube.schedulable(self.name):
             apply(sch, master, sch.get_producers(master.block)[0], self.problem, tile, self.chip)
         return Tiled(sch.mod["main"], describe(self.problem, tile))
@@ -86,8 +88,8 @@ class ConvolutionSpace:
 def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
     func = started_with_bias(merged(in_lines(func, HO, chip)), chip)
-    sch = cube.new_schedule(func)
-    master = cube.masters(sch)[0]
+    sch = schedule_of(func)
+    master = masters_of(sch)[0]
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
     return ConvolutionSpace(func, str(func.attrs.get("global_symbol", "convolution")), problem, chip)
 
@@ -130,7 +132,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         if any(region.source.same_as(parameter) for parameter in func.params)
         and prod(int(extent) for extent in region.source.shape) >= elements
     }
-    places = {"weights": [cube.operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
+    places = {"weights": [operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
     places |= {"map": [load.source for load in loads], "result": [last.writes[0].source]}
     with_bias = len(sch.get(master.block).reads) > BIAS
     return Problem(

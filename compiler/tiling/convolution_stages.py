@@ -22,6 +22,8 @@ from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
+from compiler.tiling.masters import masters_of, operands_of
+from compiler.tiling.schedule import schedule_of
 from compiler.tir.rewriter import substitute
 from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map, structural_walk
@@ -40,8 +42,8 @@ def merged(func: Any) -> Any:
     """
     while (further := _merged_once(func)) is not None:
         func = further
-    sch = cube.new_schedule(func)
-    stages = cube.followers(sch, cube.masters(sch)[0].block)
+    sch = schedule_of(func)
+    stages = cube.followers(sch, masters_of(sch)[0].block)
     for stage in stages[1:]:
         facts = block_facts(sch.get(stage))
         if facts.copies and not facts.guarded and _has_one_reader(sch, stage):
@@ -51,8 +53,8 @@ def merged(func: Any) -> Any:
 
 def _merged_once(func: Any) -> Any | None:
     """The function with one stage less; None where there is none that can be a part of another."""
-    sch = cube.new_schedule(func)
-    stages = cube.followers(sch, cube.masters(sch)[0].block)
+    sch = schedule_of(func)
+    stages = cube.followers(sch, masters_of(sch)[0].block)
     stage = _merged_next(sch, stages)
     if stage is None:
         return None
@@ -212,8 +214,8 @@ def started_with_bias(func: Any, chip: Chip) -> Any:
     It can where there is a table of it; where there is none, it can multiply ones with it, and does so where the vector
     unit had as much to do as the cube, or more.
     """
-    sch = cube.new_schedule(func)
-    master = cube.masters(sch)[0].block
+    sch = schedule_of(func)
+    master = masters_of(sch)[0].block
     stages = cube.followers(sch, master)
     if not stages or not (begins_with_table(chip) or _pays_to_multiply(sch, master, chip)):
         return func
@@ -251,7 +253,7 @@ def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
     Channels of a core begin with a block of them then, wherever they begin.
     """
     product = sch.get(master)
-    factors = {cube.isa_dtype(operand.source) for operand in cube.operands_of(product)}
+    factors = {cube.isa_dtype(operand.source) for operand in operands_of(product)}
     paths = (("ddr", "ub"), ("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
     if factors != {"fp16"} or not all(cube.path(chip, *each) for each in paths):
         return False

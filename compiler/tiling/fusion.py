@@ -17,8 +17,8 @@ from tvm_ffi import structural_equal
 from compiler import graph
 from compiler.parts import MOVES
 from compiler.tiling.blocks import block_facts
-from compiler.tiling.cube import is_product
 from compiler.tiling.factors import scaled_behind
+from compiler.tiling.masters import is_product
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.replaced import replaced
 from compiler.tir.sblocks import block_with

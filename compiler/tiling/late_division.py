@@ -18,7 +18,8 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from compiler.tiling import cube
-from compiler.tiling.cube import Master
+from compiler.tiling.masters import Master, masters_of, operands_of
+from compiler.tiling.schedule import schedule_of
 from compiler.tir.sblocks import block_with, in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 
@@ -42,8 +43,8 @@ def prepare(func: Any) -> Prepared:
     1. The weights are a quotient whose divisor has one value for all keys of a query.
     2. Nothing but the second product reads them, and what reads that product computes element by element.
     """
-    sch = cube.new_schedule(func)
-    values = cube.masters(sch)[1]
+    sch = schedule_of(func)
+    values = masters_of(sch)[1]
     found = _Quotient.of(sch, values)
     if found is None:
         return Prepared(func)
@@ -75,7 +76,7 @@ class _Quotient:
     @staticmethod
     def of(sch: Any, values: Master) -> _Quotient | None:
         block = sch.get(values.block)
-        a, _ = cube.operands_of(block)
+        a, _ = operands_of(block)
         makers = [
             maker for maker in sch.get_producers(values.block) if sch.get(maker).writes[0].source.same_as(a.source)
         ]
@@ -175,7 +176,7 @@ def _narrowed(func: Any, found: _Quotient, keys: int) -> Any | None:
     """Powers and their sums in fp16, where they are of numbers in fp16 and only the weights and a sum read them."""
     if str(found.weights.dtype) != NARROW or str(found.powers.dtype) != "float32" or keys > LONGEST:
         return None
-    sch = cube.new_schedule(func)
+    sch = schedule_of(func)
     weights = sch.get_sblock(found.name)
     makers = [maker for maker in sch.get_producers(weights) if sch.get(maker).writes[0].source.same_as(found.powers)]
     others = [sch.get(user) for user in sch.get_consumers(makers[0]) if sch.get(user).name_hint != found.name]

@@ -12,10 +12,12 @@ from typing import Any
 
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.cube import Cut, Master
+from compiler.tiling.cube import Cut
+from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul_problem import Problem, Tile, describe, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of
+from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
@@ -38,9 +40,9 @@ class MatmulSpace:
         return tile.bytes_of(self.problem)
 
     def apply(self, tile: Tile) -> Tiled:
-        sch = cube.new_schedule(self.func)
+        sch = schedule_of(self.func)
         with cube.schedulable(name_of(self.func)):
-            apply(sch, cube.masters(sch)[0], self.problem, tile, self.chip)
+            apply(sch, masters_of(sch)[0], self.problem, tile, self.chip)
         return Tiled(sch.mod["main"], describe(self.problem, tile))
 
 
@@ -49,8 +51,8 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
-    sch = cube.new_schedule(func)
-    problem = problem_of(sch, cube.masters(sch)[0], chip)
+    sch = schedule_of(func)
+    problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
         raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
     return MatmulSpace(func, problem, chip)

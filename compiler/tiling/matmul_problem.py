@@ -11,8 +11,8 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.cube import Master
 from compiler.tiling.grids import Grid
+from compiler.tiling.masters import Master, last_variable, operands_of
 from compiler.tir.near import memory_of_parameter, room_bytes
 
 NO_LIMIT = 1 << 62
@@ -52,7 +52,7 @@ class Problem:
 
 def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
     block = sch.get(master.block)
-    a, b = cube.operands_of(block)
+    a, b = operands_of(block)
     extents = dict(zip((axis.var for axis in block.iter_vars), master.extents, strict=True))
     along = {role: [block.iter_vars[i].var for i in master.axes(role)] for role in ("m", "n", "k")}
     batch = master.batch_axes()
@@ -68,8 +68,8 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         k=prod(extents[v] for v in along["k"]),
         dtype=cube.isa_dtype(a.source),
         slave_bytes=cube.slave_bytes(sch, master.block, chip),
-        transposed_a=cube.last_variable(a) in along["m"],
-        transposed_b=cube.last_variable(b) in along["k"] and bool(along["n"]),
+        transposed_a=last_variable(a) in along["m"],
+        transposed_b=last_variable(b) in along["k"] and bool(along["n"]),
         result_bytes=DTYPES[cube.isa_dtype(result)].itemsize,
         has_columns=bool(along["n"]),
         near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),

@@ -18,10 +18,12 @@ from tvm import ir, s_tir, te, tirx
 from compiler.codegen.residence import llb_pays
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.masters import masters_of
 from compiler.tiling.matmul_problem import Problem, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import ddr_bytes_per_cycle, work_of
 from compiler.tiling.ranking import predicted_cycles
+from compiler.tiling.schedule import schedule_of
 from compiler.tir.structure import structural_map, structural_walk
 
 SWITCH = "split-k"  # what ablations call it
@@ -50,8 +52,8 @@ def split(func: Any, schedule: str, chip: Chip) -> Halves | None:
     """
     if schedule != "matmul":
         return None
-    sch = cube.new_schedule(func)
-    masters = cube.masters(sch)
+    sch = schedule_of(func)
+    masters = masters_of(sch)
     if len(masters) != 1 or len(masters[0].axes("k")) != 1:
         return None
     problem = problem_of(sch, masters[0], chip)

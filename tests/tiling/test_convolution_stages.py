@@ -9,6 +9,8 @@ from tvm import te
 from compiler.operators.convolution import convolution
 from compiler.tiling import cube
 from compiler.tiling.convolution_stages import merged
+from compiler.tiling.masters import masters_of
+from compiler.tiling.schedule import schedule_of
 
 X, PACKED = (2, 24, 8, 8), (2, 1, 1, 1, 1, 16, 16)
 
@@ -19,9 +21,9 @@ def stages_of(outputs: int, behind: Any = None) -> list[tuple[tuple[int, ...], s
     attributes = {"kernel": (1, 1), "strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "channels": 16}
     made = convolution(x, packed, outputs=outputs, **attributes)
     made = made if behind is None else behind(made)
-    sch = cube.new_schedule(merged(te.create_prim_func([x, packed, made])))
+    sch = schedule_of(merged(te.create_prim_func([x, packed, made])))
     found = []
-    for stage in cube.followers(sch, cube.masters(sch)[0].block):
+    for stage in cube.followers(sch, masters_of(sch)[0].block):
         store = sch.get(stage).body
         guarded = "T.where" in str(sch.mod["main"].script()).split(f'"{sch.get(stage).name_hint}"')[1]
         found.append((tuple(map(int, store.buffer.shape)), str(sch.get(stage).name_hint), guarded))

@@ -1,0 +1,116 @@
+"""The products of a kernel: which blocks the cube computes, and the roles of their loops.
+
+A *master* is the sblock that multiplies: ``c[..] += cast(a[..]) * cast(b[..])``. Its loops have roles, by where they
+appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+
+from compiler.tiling.schedule import schedule_of
+from compiler.tir.structure import structural_walk
+
+PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
+
+
+@dataclass
+class Master:
+    """The product of a kernel: its block, and the roles of its loops in the order of the block's axes.
+
+    Of several loops along rows of a (or columns of b) all but the last have the role *batch of a* (or b).
+    """
+
+    block: Any
+    roles: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    def axes(self, role: str) -> list[int]:
+        return [i for i, r in enumerate(self.roles) if r == role]
+
+    def batch_axes(self) -> list[int]:
+        return [i for i, r in enumerate(self.roles) if r.startswith("batch")]
+
+
+def masters_of(sch: Any) -> list[Master]:
+    """The products of a kernel, in program order."""
+    return [_master(sch, b) for b in sch.get_child_blocks(sch.get_sblock("root")) if is_product(sch.get(b))]
+
+
+def has_master(func: Any, schedule: str) -> bool:
+    """Whether a kernel of class ``schedule`` has what its template starts from; a convolution must be marked as one."""
+    sch = schedule_of(func)
+    blocks = [sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    if schedule == "convolution":
+        return any(block.annotations.get("tw.role") == "convolution" for block in blocks)
+    return any(is_product(block) for block in blocks)
+
+
+def is_product(block: Any) -> bool:
+    """Whether a block is a sum of products for the cube: it says so, or reads two operands at places known before."""
+    if block.annotations.get("tw.role") in PRODUCTS:
+        return True
+    store = block.body
+    if block.init is None or not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return False
+    start = getattr(block.init, "value", None)
+    if not isinstance(start, tirx.IntImm | tirx.FloatImm) or start.value != 0:
+        return False
+    if not isinstance(store.value.b, tirx.Mul):
+        return False
+    a, b = operands_of(block)
+    if not all(isinstance(side, ir.TensorLoad) and _is_affine(side.indices) for side in (a, b)):
+        return False
+    if a.source.dtype != b.source.dtype or str(store.buffer.dtype) not in ("float32", "int32"):
+        return False
+    left, right, kept = (set(_variables(load.indices)) for load in (a, b, store))
+    return bool((left & right) - kept and (left ^ right) & kept)
+
+
+def _is_affine(indices: Sequence[Any]) -> bool:
+    known = (tirx.Var, tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)
+    waiting = list(indices)
+    while waiting:
+        index = waiting.pop()
+        if not isinstance(index, known):
+            return False
+        if isinstance(index, tirx.Add | tirx.Sub | tirx.Mul):
+            waiting += [index.a, index.b]
+    return True
+
+
+def _master(sch: Any, handle: Any) -> Master:
+    block = sch.get(handle)
+    a, b = (set(_variables(load.indices)) for load in operands_of(block))
+    c = set(_variables(block.body.indices))
+    roles: list[str] = []
+    for axis in block.iter_vars:
+        held = (axis.var in c, axis.var in a, axis.var in b)
+        roles.append({(1, 1, 0): "m", (1, 0, 1): "n", (0, 1, 1): "k"}.get(held, "batch"))
+    for role, outer in (("m", "batch of a"), ("n", "batch of b")):
+        for axis in [i for i, r in enumerate(roles) if r == role][:-1]:
+            roles[axis] = outer
+    return Master(handle, tuple(roles), tuple(int(axis.dom.extent) for axis in block.iter_vars))
+
+
+def operands_of(block: Any) -> tuple[Any, Any]:
+    """The loads of a and b in ``c + cast(a) * cast(b)``."""
+    product = block.body.value.b
+    return tuple(side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b))
+
+
+def _variables(indices: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for index in indices:
+        structural_walk(index, lambda node: found.append(node) if isinstance(node, tirx.Var) else None)
+    return found
+
+
+def last_variable(load: Any) -> Any:
+    """The axis along which a load's buffer is contiguous: that of its last index that has one."""
+    found = _variables(load.indices)
+    return found[-1] if found else None
