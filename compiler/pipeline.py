@@ -55,6 +55,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.minimise_sync import MinimiseSync
     from passes.tir.pad_rows import PadRows
     from passes.tir.pre_process import PreProcess
+    from passes.tir.repeat_factors import RepeatFactors
     from passes.tir.share_loads import ShareLoads
     from passes.tir.shift_addresses import ShiftAddresses
     from passes.tir.shrink_buffers import ShrinkBuffers
@@ -83,6 +84,7 @@ def kernel_passes() -> tuple[Any, ...]:
         IfPromotion(),  # and guards that now depend on outer loops only
         PadRows(),  # before loops merge over rows that get gaps
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
+        RepeatFactors(),  # behind it: the loops that it cuts rows into would merge again
         EmitInstructions(),  # every nest becomes instructions
         StartSums(),  # while the sum that is set to zero stands beside the products that follow
         WorkInPlace(),  # before rings: a buffer that is not there needs no slots
