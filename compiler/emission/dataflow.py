@@ -8,6 +8,7 @@ Numbers from loop variables that no index pattern gives are operations on those 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
@@ -22,14 +23,15 @@ _CHOICES = ("where",)
 _WITHOUT_DATA = ("index", "scalar")
 
 
-def as_data(nest: Nest) -> Term:
-    """The value of a nest's store, with choices and index arithmetic spelled out."""
-    return _Reader(nest).read(nest.value)
+def as_data(nest: Nest, known: Sequence[Any] = ()) -> Term:
+    """The value of a nest's store under conditions ``known``, with choices and index arithmetic spelled out."""
+    return _Reader(nest, known).read(nest.value)
 
 
 class _Reader:
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Nest, known: Sequence[Any]) -> None:
         self.nest = nest
+        self.known = known
         self.variables = [loop.var for loop in nest.loops]
 
     def read(self, term: Term) -> Term:
@@ -59,13 +61,7 @@ class _Reader:
 
     def _exists(self, term: Term) -> bool:
         """Whether everything a term reads is there in every iteration."""
-        bounds = self.nest.surroundings.bounds
-        for access in loads_of(term):
-            for index, extent in zip(access.indices, access.shape, strict=True):
-                low, high = bounds(index)
-                if low < 0 or high >= extent:
-                    return False
-        return True
+        return all(access.is_there(self.known) for access in loads_of(term))
 
 
 def is_mask(condition: Term, nest: Nest) -> bool:

@@ -6,7 +6,7 @@ iterations; its coefficient is that number, and ``None`` where there is none (a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
 from compiler.emission.terms import Term, loads_of, term_of
+from compiler.emission.written import Written
 from compiler.isa.model import dense_strides
 from compiler.tir.conditions import variables_of
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
@@ -29,10 +30,11 @@ _FAR = 1 << 20
 
 
 class Surroundings:
-    """What is known around a nest: the ranges of the variables that outer loops define."""
+    """What is known around a nest: the ranges of the variables that outer loops define, and what was written before."""
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.analyzer = analyzer or Analyzer()
+        self.written = Written()
         self._known: dict[Any, tuple[int, int] | None] = {}
         self._layouts: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
@@ -174,6 +176,14 @@ class Access:
         if affine is None:
             affine = tirx_substitute(self.flat, {loop.var: tirx.IntImm("int32", 0) for loop in self.loops})
         return self.surroundings.simplify(affine)
+
+    def is_there(self, known: Sequence[Any] = ()) -> bool:
+        """Whether all that is read has been written, in every iteration in which the conditions ``known`` hold."""
+        for index, extent in zip(self.indices, self.shape, strict=True):
+            low, high = self.surroundings.bounds(index)
+            if low < 0 or high >= extent:
+                return False
+        return self.surroundings.written.covers(self, known)
 
     def coefficient(self, loop: Loop) -> int | None:
         return self.coefficients[self.loops.index(loop)]

@@ -77,7 +77,7 @@ class _Splitter:
         self.target = nest.target
         self.out: list[Any] = []
         self.places: dict[Term, Any] = {}
-        term, self.accesses = numbered(as_data(nest))
+        term, self.accesses = numbered(as_data(nest, self._known_in(self._every())))
         self.cover = Cover(split.chip, self._is_operand, self._elements)
         self.term = self._cheaper(self._with_reciprocals(term))
         self._uses: Counter[Term] = Counter()
@@ -429,20 +429,20 @@ class _Splitter:
         for leaf in leaves(term):
             if leaf.op == "load" and self.accesses[leaf.value].buffer in self.split.written:
                 return False
-        dropped = [c for c in self.conditions if not self._decided(c, dependencies)]
-        return not dropped or all(self._in_bounds(leaf) for leaf in leaves(term) if leaf.op == "load")
+        if all(self._decided(condition, dependencies) for condition in self.conditions):
+            return True
+        known = self._known_in(dependencies)
+        return all(self.accesses[leaf.value].is_there(known) for leaf in leaves(term) if leaf.op == "load")
 
     def _decided(self, condition: Any, dependencies: frozenset[int]) -> bool:
         used = set(variables_of(condition))
         return not any(loop.var in used for n, loop in enumerate(self.split.loops) if n not in dependencies)
 
-    def _in_bounds(self, leaf: Term) -> bool:
-        access = self.accesses[leaf.value]
-        for index, extent in zip(access.indices, access.shape, strict=True):
-            low, high = access.surroundings.bounds(index)
-            if low < 0 or high >= extent:
-                return False
-        return True
+    def _known_in(self, dependencies: frozenset[int]) -> list[Any]:
+        """The conditions that hold inside those of the loops that are given by position."""
+        spans = [self.split.loops[n].span for n in sorted(dependencies)]
+        limits = [limit for span in spans if span.varies for limit in span.limits]
+        return [*limits, *(c for c in self.conditions if self._decided(c, dependencies))]
 
     @contextmanager
     def _before(self, dependencies: frozenset[int]) -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from compiler.emission.written import Span
 from compiler.isa.dtypes import DTYPES
 from compiler.tir.scopes import ISA_DTYPE
 
@@ -23,6 +24,10 @@ class ChainLoop:
     extent: Any
     bound: int
     least: int = 1
+
+    @property
+    def span(self) -> Span:
+        return Span(self.var, self.start, self.extent)
 
     @property
     def position(self) -> Any:

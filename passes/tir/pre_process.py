@@ -12,7 +12,8 @@ from compiler.emission.nest import Surroundings
 from compiler.emission.splitting import Split
 from compiler.emission.temporaries import ChainLoop
 from compiler.target import Chip
-from compiler.tir.rewriter import Rewriter, contains, loop_with, sequence, statements, substitute
+from compiler.tir.conditions import conditional, negated
+from compiler.tir.rewriter import Rewriter, contains, loop_with, same, sequence, statements, substitute
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
@@ -53,6 +54,7 @@ class _PreProcessor(Rewriter):
         super().__init__()
         self.chip = chip
         self.surroundings = Surroundings(self.analyzer)
+        self.written = self.surroundings.written
         self.allocated_bytes = _allocated_bytes(func)
 
     @property
@@ -62,7 +64,24 @@ class _PreProcessor(Rewriter):
         return max((ub_bytes - self.allocated_bytes) * 3 // 4, ub_bytes // _SMALLEST_SHARE)
 
     def loop(self, loop: tirx.For) -> Any | None:
-        return self._split_nest(loop) if _is_chain(loop) else super().loop(loop)
+        return self._split_nest(loop) if _is_chain(loop) else self._entered(loop)
+
+    def _entered(self, loop: tirx.For) -> Any | None:
+        with self.written.inside(loop):
+            return super().loop(loop)
+
+    def branch(self, branch: tirx.IfThenElse) -> Any | None:
+        with self.written.under(branch.condition):
+            then = self.statement(branch.then_case)
+        with self.written.under(negated(branch.condition)):
+            otherwise = self.statement(branch.else_case)
+        if same(then, branch.then_case) and same(otherwise, branch.else_case):
+            return branch
+        return conditional(branch.condition, then, otherwise)
+
+    def other(self, stmt: Any) -> Any | None:
+        self.written.note(stmt)
+        return stmt
 
     def store(self, store: tirx.BufferStore) -> Any | None:
         return self._assembled(*self._split(store, ()), store)
@@ -77,12 +96,12 @@ class _PreProcessor(Rewriter):
             self.allocated_bytes -= sums.bytes
             return sequence([tirx.AllocBuffer(sums.local), *sums.before(), inside, sums.after()])
         if sums is not None and len(loops) > 1 and loops[0] in sums.moved:
-            return super().loop(loop)
+            return self._entered(loop)
         body, split = self._split(loop, loops)
         if body.same_as(loop) or split.peak_bytes <= self.budget_bytes:
             return self._assembled(body, split, loop)
         if len(loops) > 1:
-            return super().loop(loop)
+            return self._entered(loop)
         factor = max(1, loops[0].bound * self.budget_bytes // split.peak_bytes)
         if factor >= loops[0].bound:
             return self._assembled(body, split, loop)
@@ -93,6 +112,7 @@ class _PreProcessor(Rewriter):
         return _rewritten(stmt, split, ()), split
 
     def _assembled(self, body: Any, split: Split, original: Any) -> Any:
+        self.written.note(original)
         if body.same_as(original):
             return original
         allocations = [tirx.AllocBuffer(temporary.buffer) for temporary in split.temporaries]

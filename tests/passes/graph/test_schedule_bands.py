@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ci.random_cases import CHIPS
 from compiler import api, driver, graph, model_kernels
-from compiler.errors import HazardError, InvalidError
+from compiler.errors import InvalidError
 from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
 from compiler.pipeline import Observer
@@ -201,7 +201,6 @@ def test_bands_keep_their_names() -> None:
     assert onnx.load_from_string(source).graph.node[0].name in compilation.steps[0].nodes
 
 
-@pytest.mark.xfail(raises=HazardError, strict=True, reason="a mask reads rows that no load has written")
 def test_what_a_mask_leaves_out_need_not_be_loaded() -> None:
     """Average pooling over the lower edge: a core that has three rows of four reads the fourth, and drops it."""
     network = random_networks.Network(201)
