@@ -21,7 +21,7 @@ from ci.one_kernel import alone
 from ci.pass_table import model_kernels
 from ci.performance.measure import measured_run
 from compiler.cost import Unpredictable, predict
-from compiler.driver import Options, compile_model, predicted_cycles
+from compiler.driver import Options, compile_model
 from compiler.errors import TilewrightError
 from compiler.kernel_pool import Job, compile_jobs
 from compiler.kernels import Kernel
@@ -93,7 +93,7 @@ def compared_program(name: str, chip: Chip) -> Compared | None:
     if not all(isinstance(segment, ProgramSegment) for segment in compilation.model.segments):
         return None
     begin = time.perf_counter()
-    predicted = predicted_cycles(compilation)
+    predicted = compilation.predicted_cycles
     middle = time.perf_counter()
     if not isfinite(predicted):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,20 @@ class Compilation:
         """How many clusters run all of it, each on its part of the batch; one where they work together."""
         return clusters_of(self.module)
 
+    @cached_property
+    def predicted_cycles(self) -> float:
+        """Of all programs of the model, one after another; infinite where data decides what they do."""
+        programs = [each.program for each in self.model.segments if isinstance(each, ProgramSegment)]
+        runs = [run for run, host in _runs(self.steps) if host is None]
+        cycles = 0.0
+        for program, run in zip(programs, runs, strict=True):
+            turns = {name: kernel.code.turns for name, kernel, _ in _labelled(run)}
+            try:
+                cycles += predict_program(program, self.model.chip, turns).cycles
+            except Unpredictable:
+                return inf
+        return cycles
+
 
 def compile_model(
     source: str | os.PathLike[str] | bytes,
@@ -76,7 +91,7 @@ def compile_model(
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
     other = _fastest(_planned(found.imported, chip, options, whole), chip, options, whole)
-    return other if predicted_cycles(other) < predicted_cycles(found) else found
+    return other if other.predicted_cycles < found.predicted_cycles else found
 
 
 def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -86,7 +101,7 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
     if apart.has_copies:
         # They take room, and time, and where constants are read again that may run under the kernel before.
         ways = [(each, _compiled(each, chip, options, observer)) for each in (apart, apart.without_copies())]
-        apart, alone = min(ways, key=lambda way: predicted_cycles(way[1]))
+        apart, alone = min(ways, key=lambda way: way[1].predicted_cycles)
     together = kept_in_l1(apart, manual)
     if together is apart:
         return alone or _compiled(apart, chip, options, observer)
@@ -95,7 +110,7 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         return found
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
     alone = alone or _compiled(apart, chip, options, observer)
-    return found if predicted_cycles(found) < predicted_cycles(alone) else alone
+    return found if found.predicted_cycles < alone.predicted_cycles else alone
 
 
 def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -109,20 +124,6 @@ def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pip
         steps, roads = kernels.compile_all()
     model, far = _linked(steps, kernels, chip, options, observer)
     return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads), far)
-
-
-def predicted_cycles(compilation: Compilation) -> float:
-    """Of all programs of the model, one after another; infinite where data decides what they do."""
-    programs = [each.program for each in compilation.model.segments if isinstance(each, ProgramSegment)]
-    runs = [run for run, host in _runs(compilation.steps) if host is None]
-    cycles = 0.0
-    for program, run in zip(programs, runs, strict=True):
-        turns = {name: kernel.code.turns for name, kernel, _ in _labelled(run)}
-        try:
-            cycles += predict_program(program, compilation.model.chip, turns).cycles
-        except Unpredictable:
-            return inf
-    return cycles
 
 
 def plan(

@@ -62,27 +62,27 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
 
 
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "predicted_cycles", lambda found: -len(found.steps))
+    monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda found: -len(found.steps)))
     assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16")).steps) == 3
 
 
 def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_program, cycles = ModelKernels.of, kept_in_l1._cycles
+    in_program, cycles = ModelKernels.of, ModelKernels.cycles
 
     def with_less_room(self: ModelKernels, module: Any) -> ModelKernels:
         other = in_program(self, module)
         other._rooms = dict.fromkeys(other._rooms, LESS_BYTES)
         return other
 
-    def slower_with_less_room(kernels: ModelKernels, use: Use) -> int | None:
-        return 1 << 30 if room_bytes(use.job.func, kernels.chip) == LESS_BYTES else cycles(kernels, use)
+    def slower_with_less_room(self: ModelKernels, use: Use) -> float:
+        return 1e9 if room_bytes(use.job.func, self.chip) == LESS_BYTES else cycles(self, use)
 
     monkeypatch.setattr(ModelKernels, "of", with_less_room)
-    monkeypatch.setattr(kept_in_l1, "_cycles", slower_with_less_room)
+    monkeypatch.setattr(ModelKernels, "cycles", slower_with_less_room)
     chip, options, observer = load_chip("tw1"), driver.Options("fp16", cache=False, jobs=1), Observer()
     kernels = driver.plan(SOURCE, chip, options, observer)
     assert kept_in_l1.kept_in_l1(kernels, None) is kernels
-    monkeypatch.setattr(kept_in_l1, "_cycles", cycles)
+    monkeypatch.setattr(ModelKernels, "cycles", cycles)
     assert kept_in_l1.kept_in_l1(kernels, None) is not kernels
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.codegen.kernel import KernelCode
 from compiler.cost import walk as w
 from compiler.cost.classes import class_of
-from compiler.cost.code import MAX_SLOTS, Code, lay_out
+from compiler.cost.code import DISPATCH, MAX_SLOTS, Code, lay_out
 from compiler.cost.data import is_decided_by_data
 from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, GROWING, Q
 from compiler.cost.phases import Pace, cycles_in_step, cycles_together
@@ -116,6 +116,7 @@ class _Walker:
         self._class_values, self._class_numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
         self._class_costs = np.zeros((0, 5))
         self._grow(256)
+        self._learn_what_is_fixed()
 
     def predict(self, cores: int) -> Prediction:
         """All ways at an even share of the bandwidth, then by phases, where some leave of theirs."""
@@ -218,10 +219,11 @@ class _Walker:
             barriers,
             np.zeros(chip.memory.ub_bytes // 4 if uses_spills else 1, np.int64),
         )  # fmt: skip
+        system = self._system(core)
         while True:
             ended = w.walk(
                 code.kind, code.operation, code.slots, code.register, code.immediate, code.key_mask,
-                code.destination, code.target, code.cycles, code.system, code.in_ub, self._words, self._system(core),
+                code.destination, code.target, code.cycles, code.system, code.in_ub, self._words, system,
                 chip.scalar.branch_taken_cycles, chip.scalar.issue_cycles, chip.queues.depth, _INTERLOCKED, limits,
                 MAX_STEPS, self._class_at, self._class_next,
                 self._class_values, self._class_numbers, self._class_costs, wanted, *arrays,
@@ -234,8 +236,15 @@ class _Walker:
         cycles = float(max(now[:BUSY]))
         return _Walked(cycles, now, barriers[: state[w.BARRIERS]], int(state[w.STEPS]))
 
+    def _learn_what_is_fixed(self) -> None:
+        """Enter the classes of instructions whose registers change nothing of them, before any is met."""
+        code = self._code
+        fixed = ~((code.register != 0) & (code.key_mask != 0)).any(axis=1) & (code.kind == DISPATCH)
+        for pc in np.flatnonzero(fixed).tolist():
+            self._learn(pc, code.immediate[pc])
+
     def _learn(self, pc: int, wanted: np.ndarray) -> None:
-        """Enter the class of an instruction that was met with these values."""
+        """Enter the class of an instruction that has these values."""
         if self._classes == len(self._class_next):
             self._grow(2 * self._classes)
         used, number = int(self._code.slots[pc]), self._classes
