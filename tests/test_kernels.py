@@ -15,7 +15,7 @@ from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_ker
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from compiler.tiling.ranking import Ranked, ranked
-from compiler.tiling.search import Work
+from compiler.tiling.search import Work, columns_of
 
 CHIP = load_chip("tiny")
 
@@ -125,7 +125,9 @@ def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:
 def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
     """A row of vector work more or less at once: memory takes as long for all of them, trips cost what ranking does not
     know."""
-    equal = [Ranked(trips, Work(cores=20, trips=trips), 5000.0, 5000.0) for trips in (60, 50, 40, 30, 25)]
+    equal = [
+        Ranked(trips, columns_of([Work(cores=20, trips=trips)]), 0, 5000.0, 5000.0) for trips in (60, 50, 40, 30, 25)
+    ]
     rivals = _rivals(equal[0], equal[1:], load_chip("tw2"))
     assert [one.tile for one in rivals] == [40, 25]
     unequal = [one._replace(cycles=5000.0 + at) for at, one in enumerate(equal)]

@@ -297,7 +297,7 @@ def _for(tile: Tile, last: Tile, rows: int) -> Tile:
 def _tiles(problem: Problem, chip: Chip, times: int, *, last: bool) -> list[Tile]:
     """Tiles of all channels; those of others than the last one stand for all that differ in their places only."""
     found = dict[Any, Tile]()
-    for tile in tiles_of(problem, chip, times, all_channels=True):
+    for tile in tiles_of(problem, chip, times, in_chain=True):
         kept = _kept(tile, problem, chip, last=last)
         if kept is not None:
             places = (kept.trips, kept.cores) if last else ()
@@ -310,8 +310,6 @@ def _kept(tile: Tile, problem: Problem, chip: Chip, *, last: bool) -> Tile | Non
 
     The last one's map is kept; weights that stay do so for all trips.
     """
-    if tile.products > 1 or "rows" in tile.held:
-        return None
     pieces = tile.trips[OUT]
     if problem.extents[OUT] % tile.outputs or (problem.extents[GROUP] > 1 and pieces > 1):
         return None
@@ -325,7 +323,7 @@ def _kept(tile: Tile, problem: Problem, chip: Chip, *, last: bool) -> Tile | Non
         whole = ceil_to(problem.extents[C1], tile.step[0]), problem.kernel[0]
         tile = tile._replace(chunk=whole)
     leaving = tile.leaving if last else tile.outputs
-    tile = tile._replace(held=frozenset(held), leaving=leaving, places_last=False)
+    tile = tile._replace(held=frozenset(held), leaving=leaving)
     fits = tile.bytes_of(problem)["l1"] <= chip.memory.l1_bytes
     return tile if fits else None
 

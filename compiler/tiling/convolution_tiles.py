@@ -210,9 +210,10 @@ def _output_sizes(problem: Problem) -> list[int]:
     return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
 
 
-def tiles_of(problem: Problem, chip: Chip, times: int, *, all_channels: bool = False) -> Iterator[Tile]:
-    """Tiles that fit, with room for so many of what stands beside the cube; only those of which a core makes
-    ``all_channels``, if that is asked for.
+def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False) -> Iterator[Tile]:
+    """Tiles that fit, with room for so many of what stands beside the cube; only what a kernel of several convolutions
+    may have, if that is asked for: tiles of one product, of which a core makes all channels, and without the map of
+    all trips along rows.
 
     With room for one only, the other memories need not hold twice what is filled again.
     """
@@ -229,7 +230,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, all_channels: bool = F
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
             step = _step(problem, room - problem.bias_blocks, columns < problem.extents[WO])
             if step is not None:
-                yield from _spread(problem, chip, times, rows, columns, outputs, step, all_channels)
+                yield from _spread(problem, chip, times, rows, columns, outputs, step, in_chain)
 
 
 def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, int] | None:
@@ -261,11 +262,11 @@ def _spread(
     columns: int,
     outputs: int,
     step: tuple[int, int, int],
-    all_channels: bool,
+    in_chain: bool,
 ) -> Iterator[Tile]:
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
-    for stacked, images in _stacks(problem, rows, columns):
+    for stacked, images in [(1, 1)] if in_chain else _stacks(problem, rows, columns):
         tiles = (
             ceil_div(extents[N], images),
             extents[GROUP],
@@ -274,19 +275,22 @@ def _spread(
             ceil_div(extents[WO], columns),
             ceil_div(extents[OUT], outputs),
         )
-        for trips, cores in (_grids_of_places if all_channels else _grids)(tiles, chip.cores):
-            both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores)  # else either order puts the same into a cluster
+        begins = rows, columns, outputs, stacked, step
+        for trips, cores in (_grids_of_places if in_chain else _grids)(tiles, chip.cores):
+            # Else either order puts the same into a cluster.
+            both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores) and not in_chain
             orders = (False, True) if both else (False,)
-            plain = Tile(
-                rows, columns, outputs, stacked, step, whole_chunk, trips, cores, False, outputs, frozenset(), images
-            )
+            plain = Tile(*begins, whole_chunk, trips, cores, False, outputs, frozenset(), images)
             leaving = _leaving(plain, problem, memory.ub_bytes)
             if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
                 continue
             for held in _holdings(problem, trips):
-                tile = plain._replace(leaving=leaving, held=held)
+                if in_chain and "rows" in held:
+                    continue
+                tile = Tile(*begins, whole_chunk, trips, cores, False, leaving, held, images)
                 for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
-                    yield from (tile._replace(chunk=chunk, places_last=last) for last in orders)
+                    for last in orders:
+                        yield Tile(*begins, chunk, trips, cores, last, leaving, held, images)
 
 
 def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.target import Chip, chip_names, load_chip
-from compiler.tiling.search import Space, Work, columns_of, queue_cycles, works_in, works_of
+from compiler.tiling.search import Space, Work, columns_of, queue_cycles, works_of
 
 # What the trees see. All of it is a ratio, or a number that means the same on every chip.
 FEATURES = (
@@ -72,9 +72,16 @@ class Ranked(NamedTuple):
     """A tile, what it makes the chip do, and the cycles that this is thought to take, learned and analytical."""
 
     tile: Any
-    work: Work
+    works: Work  # of all tiles, each number an array
+    number: int  # of the tile in these
     cycles: float
     analytical_cycles: float
+
+    @property
+    def work(self) -> Work:
+        """Worked out of all only where it is asked for: of a few of tens of thousands."""
+        numbers: tuple[Any, ...] = self.works
+        return Work._make(float(column[self.number]) for column in numbers)
 
 
 def ranked(space: Space, chip: Chip, *, learned: bool = True, forest: Forest | None = None) -> list[Ranked]:
@@ -85,10 +92,10 @@ def ranked(space: Space, chip: Chip, *, learned: bool = True, forest: Forest | N
     tiles = list(space.tiles())
     costs = _Costs.of(works_of(space, tiles), chip)
     cycles = costs.learned(chip, forest=forest) if learned else costs.cycles
-    found = zip(tiles, works_in(costs.columns), cycles.tolist(), costs.cycles.tolist(), strict=True)
-    listed = [Ranked(*each) for each in found]
     # Where what was learned is below what the busiest queue takes, tiles differ by what it does not know.
-    return [listed[index] for index in np.lexsort((costs.cycles, cycles))]
+    order, works = np.lexsort((costs.cycles, cycles)), costs.columns
+    found = zip(order.tolist(), cycles[order].tolist(), costs.cycles[order].tolist(), strict=True)
+    return [Ranked(tiles[number], works, number, learnt, analytical) for number, learnt, analytical in found]
 
 
 def predicted_cycles(

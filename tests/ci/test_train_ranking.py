@@ -11,7 +11,7 @@ from ci.tile_samples import Sample, Sampled, drawn_tiles
 from ci.train_ranking import check, examples, tables, trained
 from compiler.target import load_chip
 from compiler.tiling.ranking import Forest, Ranked
-from compiler.tiling.search import Work, analytical_cycles
+from compiler.tiling.search import Work, analytical_cycles, columns_of
 
 CHIP = load_chip("tw1")
 
@@ -52,7 +52,7 @@ def test_kernels_that_are_judged_by_are_not_learned_from() -> None:
 
 
 def test_a_sample_has_more_of_the_first_tiles_than_of_the_others() -> None:
-    found = [Ranked(index, Work(1), float(index), float(index)) for index in range(1000)]
+    found = [Ranked(index, columns_of([Work(1)]), 0, float(index), float(index)) for index in range(1000)]
     chosen = drawn_tiles(found, 20, "name")
     assert list(chosen) == sorted(chosen)
     assert sum(tile < 40 for tile in chosen) >= 10
