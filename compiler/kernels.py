@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from tvm.s_tir import ScheduleError
+from tvm_ffi import StructuralKey
 
 from compiler import pipeline
 from compiler.codegen.kernel import KernelCode, generate
@@ -146,6 +147,7 @@ class _Lowering:
     attempts: int = 0
     _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
     _other_loads: dict[str, Tiled] = field(default_factory=dict)  # of drafts, whose loads may come as a whole instead
+    _lowered: set[StructuralKey] = field(default_factory=set)
 
     def kernel(self, tiled: Tiled, ranked_cycles: float = 0.0, *, draft: bool = False) -> Kernel:
         """Raises what the passes raise."""
@@ -153,17 +155,22 @@ class _Lowering:
         self.attempts += 1
         lowered_as = self.name if self.attempts == 1 else f"{self.name}.attempt{self.attempts}"
         self.observer.kernel = lowered_as
+        self._lowered.add(StructuralKey(tiled.func))
         choice = Choice(lowered_as, tiled.description, ranked_cycles)
         with self._road(tiled.description):
             subject = pipeline.run(first, tiled.func, self.chip, self.observer)
             kept = [one for one in finishing if not (draft and one.name in FINISHING)]
-            kernel = self._generated(subject, kept, choice, listed=not draft)
+            kernel = self._generated(subject, kept, choice, draft=draft)
         if draft:
             self._drafts[lowered_as] = subject
             if attribute(subject, SPREAD):
                 whole = tiled.func.with_attr(KEEP, 1)
                 self._other_loads[lowered_as] = Tiled(whole, f"{tiled.description}, loads a turn ahead")
         return kernel
+
+    def has_lowered(self, tiled: Tiled) -> bool:
+        """Whether another tile became the same kernel: ranking tells apart what no schedule shows."""
+        return StructuralKey(tiled.func) in self._lowered
 
     def other_loads(self, draft: Kernel) -> Kernel | None:
         """The same with whole loads a turn ahead in place of pieces, if it has any that may be."""
@@ -182,9 +189,9 @@ class _Lowering:
         with self._road(choice.tile):
             return self._generated(self._drafts[choice.lowered_as], _halves(pipeline.kernel_passes())[1], choice)
 
-    def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, listed: bool = True) -> Kernel:
+    def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, draft: bool = False) -> Kernel:
         lowered = pipeline.run(passes, subject, self.chip, self.observer)
-        code = generate(lowered, self.chip, self.name, listed=listed)
+        code = generate(lowered, self.chip, self.name, draft=draft)
         statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
         return Kernel(self.name, code, choice.tile, tuple(self.roads), statistics, (choice,))
 
@@ -293,7 +300,9 @@ def _are_alike(one: Ranked, other: Ranked) -> bool:
 def _drafts(space: Space, rivals: list[Ranked], lowering: _Lowering) -> Iterator[Kernel]:
     for one in rivals:
         with suppress(MemoryOverflow, NoFeasibleTile, NotEmittable, ScheduleError):
-            yield lowering.kernel(space.apply(one.tile), one.cycles, draft=True)
+            tiled = space.apply(one.tile)
+            if not lowering.has_lowered(tiled):
+                yield lowering.kernel(tiled, one.cycles, draft=True)
 
 
 def _best(drafts: list[Kernel], lowering: _Lowering) -> Kernel:

@@ -60,8 +60,11 @@ class KernelCode:
         self.__dict__.update(state, instrs=decode(state["instrs"]), prologue=prologue)
 
 
-def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True) -> KernelCode:
-    """The code of a kernel in instruction form, allocated and synchronised; ``listed`` with its statements."""
+def generate(func: Any, chip: Chip, name: str = "kernel", *, draft: bool = False) -> KernelCode:
+    """The code of a kernel in instruction form, allocated and synchronised.
+
+    Of a ``draft`` nobody asks but how long it takes: it is without its statements and what may be written over.
+    """
     lowering = Lowering(func, chip)
     reaches = Reaches(lowering.cores)
     reaches.loops_of(lowering.root)
@@ -91,7 +94,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True
         tuple(moved_to(memories, list(instrs), reached.far)),
         allocated.relocations,
         tuple(replace(each, memory=memories.get(i, each.memory)) for i, each in enumerate(lowering.parameters)),
-        tuple(map(text_of, lowering.statements)) if listed else (),
+        () if draft else tuple(map(text_of, lowering.statements)),
         allocated.texts,
         used,
         lowering.cores,
@@ -100,7 +103,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel", *, listed: bool = True
         tuple(sorted(gated)),
         ahead,
         float(func.attrs[TURNS]) if func.attrs and TURNS in func.attrs else 1,
-        in_place(func, chip),
+        () if draft else in_place(func, chip),
     )
 
 
