@@ -113,6 +113,12 @@ class Step:
         """All events of the statement and of what it holds."""
         return (*self.events, *(event for part in self.parts for step in part for event in step.inside))
 
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """Of all blocks that the statement holds."""
+        own = ((*(() if step.turn is None else (step.turn,)), *step.turns) for part in self.parts for step in part)
+        return tuple(dict.fromkeys(turn for turns in own for turn in turns))
+
 
 def _signal(call: Call) -> Signal:
     queues = tuple(Queue[name.upper()] for name in call.mods)

@@ -113,15 +113,15 @@ def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
 
     def visit(block: tuple[Step, ...], taken: dict[Pair, int]) -> None:
         rings = {step.statement.buffer for step in block if isinstance(step.statement, tirx.AllocBuffer)}
-        turns = {id(step): [*dict.fromkeys(_turns(step))] for step in block}
-        mine = {key: [blocks[turn] for turn in of if turn.buffers & rings] for key, of in turns.items()}
+        around_rings = [step for step in block if step.turns]
+        mine = {id(step): [blocks[turn] for turn in step.turns if turn.buffers & rings] for step in around_rings}
         mine = {key: [one for one in of if one.turn not in of_turn] for key, of in mine.items()}
         everything, found = dict(taken), dict[int, tuple[Ring, ...]]()
         if sum(map(bool, mine.values())) > 1:
             with suppress(OutOfIds):
                 found = {key: _with_ids(of, everything, event_ids - SPARE_IDS) for key, of in mine.items()}
                 apart.update(key for key, of in found.items() if of)
-        for step in block:
+        for step in around_rings:
             inner = everything if found else dict(taken)
             own = found[id(step)] if found else _with_ids(mine[id(step)], inner, event_ids)
             of_turn.update({ring.turn: ring for ring in own})
@@ -170,15 +170,6 @@ def _phases(steps: tuple[Step, ...]) -> Iterator[tuple[Turn, object, tuple[Step,
             yield step.turn, step.statement.var, steps
         for part in step.parts:
             yield from _phases(part)
-
-
-def _turns(step: Step) -> Iterator[Turn]:
-    """The turns of all blocks that a statement holds."""
-    for part in step.parts:
-        for inner in part:
-            if inner.turn is not None:
-                yield inner.turn
-            yield from _turns(inner)
 
 
 def _with_ids(blocks: list[_Block], taken: dict[Pair, int], event_ids: int) -> tuple[Ring, ...]:
@@ -317,19 +308,23 @@ class _Slot:
         self._states: list[dict[Queue, dict[Queue, int]]] = []  # in the second execution, in front of each statement
         state: dict[Queue, dict[Queue, int]] = {queue: {} for queue in Queue}
         messages: dict[RingFlag, dict[Queue, int]] = {}
+        told, heard = dict[int, list[RingFlag]](), dict[int, list[RingFlag]]()
+        for flag in flags:
+            told.setdefault(flag.after + 1, []).append(flag)
+            heard.setdefault(flag.before, []).append(flag)
         for execution in range(2):
             for at in range(length + 1):
-                for flag in flags:
-                    if flag.after + 1 == at:
-                        own = execution * self._period + 2 * flag.after + 1
-                        messages[flag] = {**state[flag.source], flag.source: own}
-                for flag in flags:
-                    if flag.before == at and flag in messages:
+                for flag in told.get(at, ()):
+                    own = execution * self._period + 2 * flag.after + 1
+                    messages[flag] = {**state[flag.source], flag.source: own}
+                for flag in heard.get(at, ()):
+                    # What was known before stays as it is: it may be what is known in front of other statements.
+                    if flag in messages:
                         mine = state[flag.target]
-                        for queue, tick in messages[flag].items():
-                            mine[queue] = max(mine.get(queue, -1), tick)
+                        hears = {queue: max(mine.get(queue, -1), tick) for queue, tick in messages[flag].items()}
+                        state = {**state, flag.target: {**mine, **hears}}
                 if execution:
-                    self._states.append({queue: dict(ticks) for queue, ticks in state.items()})
+                    self._states.append(state)
 
     def met(self, need: _Need) -> bool:
         tick = 2 * need.after + 1 + (0 if need.carried else self._period)

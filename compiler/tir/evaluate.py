@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -71,12 +72,9 @@ def expression_of(values: list[int], variable: Any) -> Any:
     A sum over the variable and its quotients by two numbers where there is one; else the values that differ are told
     apart one by one.
     """
-    wanted, places = np.array(values), np.arange(len(values))
-    for divisors in combinations(range(2, len(values) + 2), 2):
-        basis = np.stack([np.ones_like(places), places, *(places // divisor for divisor in divisors)], axis=1)
-        found = np.rint(np.linalg.lstsq(basis.astype(float), wanted.astype(float), rcond=None)[0]).astype(int)
-        if (basis @ found == wanted).all():
-            return _sum(found.tolist(), variable, divisors)
+    found = _factors_of(tuple(values))
+    if found is not None:
+        return _sum(*found, variable)
     result = tirx.IntImm("int32", values[-1])
     for place in reversed(range(len(values) - 1)):
         if values[place] != values[place + 1]:
@@ -84,7 +82,19 @@ def expression_of(values: list[int], variable: Any) -> Any:
     return result
 
 
-def _sum(factors: list[int], variable: Any, divisors: tuple[int, int]) -> Any:
+@lru_cache(maxsize=1 << 12)  # kernels ask for the same few again and again
+def _factors_of(values: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """Of one, places and their quotients by two numbers: how often each is in the values, and the numbers."""
+    wanted, places = np.array(values), np.arange(len(values))
+    for divisors in combinations(range(2, len(values) + 2), 2):
+        basis = np.stack([np.ones_like(places), places, *(places // divisor for divisor in divisors)], axis=1)
+        found = np.rint(np.linalg.lstsq(basis.astype(float), wanted.astype(float), rcond=None)[0]).astype(int)
+        if (basis @ found == wanted).all():
+            return tuple(found.tolist()), divisors
+    return None
+
+
+def _sum(factors: tuple[int, ...], divisors: tuple[int, int], variable: Any) -> Any:
     constant, *times = factors
     total = tirx.IntImm("int32", constant)
     for factor, term in zip(times, (variable, *(variable // divisor for divisor in divisors)), strict=True):

@@ -153,6 +153,7 @@ class _Local:
     writers: set[Queue] = field(default_factory=set)
     late: set[int] = field(default_factory=set)  # of the phases that touch it, where it lives in a turn of several
     _inner: list[Any] = field(default_factory=list)  # from its own block to the innermost that holds all touches
+    _rings: dict[int, Any] = field(default_factory=dict)  # by slots
 
     def touch(self, queue: Queue, path: tuple[Any, ...], phase: tuple[Any, int] | None, *, writes: bool) -> None:
         inner = [*takewhile(lambda block: block is not None, path[len(self.around) - 1 :])]
@@ -185,7 +186,12 @@ class _Local:
         return memory_of(self.statement.buffer)
 
     def ring(self, slots: int) -> Any:
-        """The allocation of all slots."""
+        """The allocation of all slots, the same whenever it is asked for."""
+        if slots not in self._rings:
+            self._rings[slots] = self._ring(slots)
+        return self._rings[slots]
+
+    def _ring(self, slots: int) -> Any:
         buffer, itemsize = self.statement.buffer, DTYPES[dtype_of(self.statement.buffer)].itemsize
         alignment = ALIGNMENT[self.memory]
         slot_bytes = -(-physical_bytes(self.statement) // alignment) * alignment
