@@ -62,6 +62,7 @@ class Conflicts:
     uses: list[Use]
     _known: dict[tuple[Use, tuple[int, ...]], Cost] = field(default_factory=dict)
     _bound: dict[Use, tuple[Args, tuple[View, ...], tuple[int, ...]]] = field(default_factory=dict)
+    _reaches: dict[Use, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def timed(self) -> int:
@@ -76,14 +77,19 @@ class Conflicts:
     def of(self, use: Use, addresses: Mapping[Any, int]) -> Cost:
         """Of all executions that a use stands for."""
         at = tuple(addresses[buffer] + offset for _, buffer, offset in use.places)
-        key = (use, self._equivalent(at))
+        key = (use, self._equivalent(at, self._reach(use)))
         if key not in self._known:
             self._known[key] = self._timed(use, at)
         return self._known[key]
 
-    def _equivalent(self, at: tuple[int, ...]) -> tuple[int, ...]:
-        """What conflicts depend on: which operands share a bank, and how far apart their groups are."""
+    def _equivalent(self, at: tuple[int, ...], reach: tuple[int, ...]) -> tuple[int, ...]:
+        """What conflicts depend on: which operands share a bank, and how far apart their groups are.
+
+        Where an operand reaches into the next bank, that depends on all addresses.
+        """
         banks = self.chip.vector.banks
+        if any(one >> banks.bank_shift != one + last >> banks.bank_shift for one, last in zip(at, reach, strict=True)):
+            return at
         first = at[0] >> banks.group_shift << banks.group_shift
         seen: dict[int, int] = {}
         return tuple(
@@ -92,21 +98,37 @@ class Conflicts:
             for address in at
         )
 
+    def _reach(self, use: Use) -> tuple[int, ...]:
+        """Bytes from the start of each operand to its last one."""
+        if use not in self._reaches:
+            _, views, order = self._args(use)
+            self._reaches[use] = tuple(_last_byte(views[which]) for which in order)
+        return self._reaches[use]
+
+    def _args(self, use: Use) -> tuple[Args, tuple[View, ...], tuple[int, ...]]:
+        """The instruction at address zero, its operands, and which of these each place is of."""
+        if use not in self._bound:
+            args = bind(Instr(use.call.row, use.call.mods, use.values), use.values, self.chip)
+            slots = [slot for slot, each in enumerate(use.call.slots) if each.kind == "addr"]
+            self._bound[use] = args, args.views, tuple(slots.index(slot) for slot, _, _ in use.places)
+        return self._bound[use]
+
     def _timed(self, use: Use, at: tuple[int, ...]) -> Cost:
         row = use.call.row
         if row.timing is None:
             return Cost(0.0, 0.0)
-        if use not in self._bound:
-            args = bind(Instr(row, use.call.mods, use.values), use.values, self.chip)
-            slots = [slot for slot, each in enumerate(use.call.slots) if each.kind == "addr"]
-            self._bound[use] = args, args.views, tuple(slots.index(slot) for slot, _, _ in use.places)
-        args, unplaced, order = self._bound[use]
+        args, unplaced, order = self._args(use)
         views = list(unplaced)
         for which, address in zip(order, at, strict=True):
             views[which] = unplaced[which]._replace(address=unplaced[which].address + address)
         args.views = tuple(views)
         timing = row.timing(args)
         return Cost(timing.cycles * use.weight, timing.conflict_cycles * use.weight)
+
+
+def _last_byte(view: View) -> int:
+    steps = zip(view.shape, view.strides, strict=True)
+    return (sum(max(0, count - 1) * stride for count, stride in steps) + 1) * view.dtype.itemsize - 1
 
 
 def conflicts(func: Any, chip: Chip, buffers: Sequence[Any] = ()) -> Conflicts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.target import Chip
@@ -79,13 +79,23 @@ class _Search:
         return sorted((b for b, share in enumerate(shares) if share > 0), key=lambda b: -shares[b])
 
     def _moved(self, layout: _Layout, buffer: int, least: float) -> tuple[_Layout, Addresses, float] | None:
-        """The best group and bank for one buffer; all that is placed after it keeps its group."""
-        choices = (
-            replace(layout, banks=_with(layout.banks, buffer, bank), groups=_with(layout.groups, buffer, group))
-            for bank in range(self.banks)
-            for group in range(self.groups)
-        )
-        return self._best(choices, least)
+        """The best group for one buffer, then the best bank, or where neither helps the best of all pairs.
+
+        All that is placed after it keeps its group.
+        """
+        found = None
+        for banks, groups in ((1, self.groups), (self.banks, 1)):
+            now, cost = (layout, least) if found is None else (found[0], found[2])
+            found = self._best(self._places(now, buffer, banks, groups), cost) or found
+        return found or self._best(self._places(layout, buffer, self.banks, self.groups), least)
+
+    def _places(self, layout: _Layout, buffer: int, banks: int, groups: int) -> Iterator[_Layout]:
+        """The layout with the buffer in each of so many banks and groups; in the one that it is in, if that is one."""
+        for bank in range(banks) if banks > 1 else (layout.banks[buffer],):
+            for group in range(groups) if groups > 1 else (layout.groups[buffer],):
+                yield replace(
+                    layout, banks=_with(layout.banks, buffer, bank), groups=_with(layout.groups, buffer, group)
+                )
 
     def _swapped(self, layout: _Layout, buffer: int, least: float) -> tuple[_Layout, Addresses, float] | None:
         """The best other buffer to change places with."""
