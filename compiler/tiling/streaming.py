@@ -22,10 +22,8 @@ from compiler.tiling import vector
 from compiler.tiling.blocks import UB, block_facts
 from compiler.tiling.stages import Place, Stage, effort, needs, stages_of
 from compiler.tiling.transfers import transfer
-from compiler.tiling.vector import (
-    Demand,
-    Load,
-    Tile,
+from compiler.tiling.vector import Demand, Load, Tile
+from compiler.tiling.vector_blocks import (
     ancestors,
     bind_tiles,
     new_schedule,

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from compiler.tiling.stages import Effort, Stage, effort, needs, stages_of
 from compiler.tiling.transfers import transfer
-from compiler.tiling.vector import new_schedule, read_pattern, root_blocks
+from compiler.tiling.vector_blocks import new_schedule, read_pattern, root_blocks
 from tests.tiling.test_vector import softmax
 
 

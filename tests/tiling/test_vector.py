@@ -12,7 +12,8 @@ from compiler.target import load_chip
 from compiler.tiling import vector
 from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
-from compiler.tiling.vector import Tile, busiest_core, split_cores, tiles
+from compiler.tiling.vector import Tile, tiles
+from compiler.tiling.vector_blocks import busiest_core, split_cores
 from tests.tiling.kernels import run
 
 CHIPS = ("tw1", "tw2", "tiny")
