@@ -188,22 +188,32 @@ class ModelKernels:
     def _with_sums_in_parts(self, uses: list[Use]) -> list[Use]:
         """The same with products in two kernels, where these are faster: parts of their sums, and their sum."""
         unknown = {key: use for use in uses if (key := self.key(use)) not in self._halves}
-        self._halves |= {key: self._proposed_halves(use) for key, use in unknown.items()}
-        if self.observer.stop_after is None:
-            pairs = {key: self._in_parts(unknown[key], halves) for key in unknown if (halves := self._halves[key])}
-            self.compile([each for key, pair in pairs.items() for each in (unknown[key], *pair)])
-            slower = (key for key, pair in pairs.items() if self._cycles([unknown[key]]) <= self._cycles(pair))
-            self._halves |= dict.fromkeys(slower)
+        self._halves |= self._best_halves({key: self._proposed_halves(use) for key, use in unknown.items()}, unknown)
         found = list[Use]()
         for use in uses:
             halves = self._halves[self.key(use)]
             found += [use] if halves is None else self._in_parts(use, halves)
         return found
 
-    def _proposed_halves(self, use: Use) -> Halves | None:
+    def _best_halves(
+        self, proposed: dict[tuple[str, Any], tuple[Halves, ...]], uses: dict[tuple[str, Any], Use]
+    ) -> dict[tuple[str, Any], Halves | None]:
+        """What is fastest of all that is proposed for each kernel, by the cycle model; None is the kernel as it is."""
+        if self.observer.stop_after is not None:
+            return {key: next(iter(several), None) for key, several in proposed.items()}
+        ways = {
+            key: [([uses[key]], None), *((self._in_parts(uses[key], halves), halves) for halves in several)]
+            for key, several in proposed.items()
+            if several
+        }
+        self.compile([use for several in ways.values() for kernels, _ in several for use in kernels])
+        best = {key: min(several, key=lambda way: self._cycles(way[0]))[1] for key, several in ways.items()}
+        return dict.fromkeys(proposed) | best
+
+    def _proposed_halves(self, use: Use) -> tuple[Halves, ...]:
         bands = self.buffers.parts.bands.keys() & set(use.arguments)
         if SPLIT_K in self.observer.without or bands:
-            return None
+            return ()
         return split(use.job.func, use.job.schedule, self.chip)
 
     def _cycles(self, uses: Sequence[Use]) -> float:

@@ -30,6 +30,7 @@ SWITCH = "split-k"  # what ablations call it
 LONG = 4  # times the side of a square of as many results, that k is at least
 SHORTEST = 128  # k of a part
 WORSE = 1.1  # of the cycles of the best count: what ends the search for one
+NEAR, MOST = 1.03, 2  # of the cycles of the best count, what others may take to be tried, too, and how many are
 SUM_BYTES = 4  # of an element of a part
 
 
@@ -44,45 +45,47 @@ class Halves:
     of_total: tuple[int, ...]  # what it reads and writes; the buffer between stands in front of what it writes
 
 
-def split(func: Any, schedule: str, chip: Chip) -> Halves | None:
+def split(func: Any, schedule: str, chip: Chip) -> tuple[Halves, ...]:
     """The kernel of a product in two, where these are thought to take less time: compiled, they show whether they do.
+    Each number of parts that is thought nearly as good as the best.
 
     1. The kernel is one product of matrices, and stages behind it.
     2. All parts are as long, in whole blocks of the cube.
     """
     if schedule != "matmul":
-        return None
+        return ()
     sch = schedule_of(func)
     masters = masters_of(sch)
     if len(masters) != 1 or len(masters[0].axes("k")) != 1:
-        return None
+        return ()
     problem = problem_of(sch, masters[0], chip)
     if prod(problem.batch) > 1:  # (1)
-        return None
+        return ()
     if problem.k < LONG * isqrt(problem.m * problem.n) or not chip.multiplies(problem.dtype):
-        return None
-    count = _best_count(problem, chip)
-    return None if count is None else _halves(func, sch, masters[0], count)
+        return ()
+    return tuple(halves for count in _counts(problem, chip) if (halves := _halves(func, count)))
 
 
 # ---- the choice --------------------------------------------------------------------------------------------------
 
 
-def _best_count(problem: Problem, chip: Chip) -> int | None:
-    """Of parts; None where one kernel is thought to be as good. More are no better once they are clearly worse."""
+def _counts(problem: Problem, chip: Chip) -> list[int]:
+    """Of parts, the best first; none where one kernel is thought to be as good. More are no better once they are
+    clearly worse."""
     limit, least = _product_cycles(problem, chip), _least_cycles(problem, chip)
-    best, found = limit, None
+    found = dict[int, float]()
     for count in range(2, chip.cores + 1):
         if problem.k % (count * problem.k0) or problem.k < count * SHORTEST:  # (2)
             continue
         if least + _sum_cycles(problem, count, chip) >= limit:
             break
         cycles = _cycles_in_parts(problem, count, chip)
-        if cycles < best:
-            best, found = cycles, count
-        elif found and cycles > best * WORSE:
+        if cycles < limit:
+            found[count] = cycles
+        if found and cycles > min(found.values()) * WORSE:
             break
-    return found
+    best = min(found.values(), default=limit)
+    return sorted((count for count in found if found[count] <= best * NEAR), key=found.__getitem__)[:MOST]
 
 
 def _least_cycles(problem: Problem, chip: Chip) -> float:
@@ -116,7 +119,9 @@ def _sum_cycles(problem: Problem, count: int, chip: Chip) -> float:
 # ---- the two kernels ---------------------------------------------------------------------------------------------
 
 
-def _halves(func: Any, sch: Any, master: Any, count: int) -> Halves | None:
+def _halves(func: Any, count: int) -> Halves | None:
+    sch = schedule_of(func)
+    (master,) = masters_of(sch)
     outer, _ = sch.split(sch.get_loops(master.block)[master.axes("k")[0]], [count, None])
     parts = sch.rfactor(outer, 0)
     *loops, part, inner = sch.get_loops(parts)
