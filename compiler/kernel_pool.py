@@ -56,7 +56,9 @@ def compile_jobs(
     done = len(jobs) - len(missing)
     observer.report(done, len(jobs))
     efforts = sum(LEAST_PER_PROCESS if jobs[index].schedule in LONG else 1 for index in missing)
-    count = 1 if watched else min(processes or os.cpu_count() or 1, efforts // LEAST_PER_PROCESS)
+    # A worker of somebody's own pool may not start processes.
+    alone = watched or multiprocessing.current_process().daemon
+    count = 1 if alone else min(processes or os.cpu_count() or 1, efforts // LEAST_PER_PROCESS)
     if count > 1:
         missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from dataclasses import replace
@@ -164,6 +165,13 @@ def test_few_kernels_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernel_pool, "ProcessPoolExecutor", None)
     assert len(compile_jobs(jobs(2 * LEAST_PER_PROCESS - 1), TINY, Observer(), None, 8)) == 2 * LEAST_PER_PROCESS - 1
     assert compile_jobs([], TINY, Observer(), None) == []
+
+
+def test_a_worker_of_a_pool_compiles_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a daemon, and these may not start processes."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    wanted = jobs(2 * LEAST_PER_PROCESS)
+    assert len(contents(compile_jobs(wanted, TINY, Observer(), None, 2))) == len(wanted)
 
 
 def test_somebody_is_told_how_far_it_is() -> None:
