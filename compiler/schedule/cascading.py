@@ -61,9 +61,12 @@ class _Chooser:
 
     def ending(self, end: int) -> list[tuple[Cascade, float]]:
         """Cascades that end there, with their cycles."""
-        shape, found = graph.shape_of(self.cascades.body.calls[end - 1].var), list[tuple[Cascade, float]]()
+        types, found = self.cascades.body.calls[end - 1].types, list[tuple[Cascade, float]]()
+        if len(types) > 1 or end - 1 in self.whole:
+            return found
+        shape = tuple(int(extent) for extent in types[0].shape)
         axis = axis_of(shape)
-        if axis is None or end - 1 in self.whole:
+        if axis is None:
             return found
         for count in COUNTS:
             if shape[axis] < count * LEAST_ROWS:
