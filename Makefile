@@ -4,7 +4,8 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 # How many random kernels `make random-kernels` compiles.
 KERNELS ?= 2000
-# How many rows of convolutions, and networks, `make random-chains` and `make random-networks` compile.
+# How many products, rows of convolutions, and networks the targets of the same names compile.
+PRODUCTS ?= 2000
 CHAINS ?= 1000
 NETWORKS ?= 300
 # How many models and tests run at a time.
@@ -21,7 +22,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels random-networks ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels random-networks random-products ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -64,6 +65,9 @@ types: $(STAMP) ## check types: mypy --strict
 
 random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
 	$(BIN)/python -m ci.random_cases kernels --count $(KERNELS)
+
+random-products: $(STAMP) ## compile random products of parts of matrices, run them, and compare with numpy
+	$(BIN)/python -m ci.random_cases products --count $(PRODUCTS)
 
 random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
 	$(BIN)/python -m ci.random_cases chains --count $(CHAINS)

@@ -36,6 +36,7 @@ def kernel_passes() -> tuple[Any, ...]:
     """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
     from passes.tir.allocate_memory import AllocateMemory
     from passes.tir.bound_marked_nests import BoundMarkedNests
+    from passes.tir.cut_operands import CutOperands
     from passes.tir.cut_trips import CutTrips
     from passes.tir.dispatch_ahead import DispatchAhead
     from passes.tir.double_buffer import DoubleBuffer
@@ -70,6 +71,7 @@ def kernel_passes() -> tuple[Any, ...]:
         ShrinkBuffers(),  # while the core axes still are variables with a range of their own
         MergeCoreAxes(),  # one core number, as the machine has it
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
+        CutOperands(),  # behind them: how far a product reads is how far its loops go
         HoldPieces(),  # behind them: marked nests have bounds; the buffers that it makes need sizes
         SizeCubeBuffers(),  # while it still shows which rows and columns a fractal buffer holds
         SpreadLoads(),  # behind them: marked nests have bounds and sizes

@@ -24,10 +24,36 @@ TVM_PASSES = (
 
 def lower_blocks(func: Any) -> Any:
     """Sblocks to plain loops, ifs and stores, by TVM's own passes."""
-    module = ir.IRModule({"main": func})
+    module = ir.IRModule({"main": _within_results(func)})
     for name in TVM_PASSES:
         module = getattr(s_tir.transform, name)()(module)
     return module["main"]
+
+
+def _within_results(func: Any) -> Any:
+    """Blocks that run over more than the result that they write do so within it only.
+
+    TVM caches a result by what it takes a block to write at most. Where the cores of a grid outnumber the tiles, that
+    is more than there is, and nothing keeps the block from it.
+    """
+
+    def realized(realize: Any) -> Any:
+        block, condition = realize.block, realize.predicate
+        store = block.body
+        if not isinstance(store, tirx.BufferStore) or store.buffer.scope() != "global":
+            return realize
+        extents = {
+            axis.var: (axis.dom.extent, value) for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+        }
+        for index, size in zip(store.indices, store.buffer.shape, strict=True):
+            extent, value = extents.get(index, (size, None))
+            if value is not None and int(extent) > int(size):
+                condition = tirx.And(condition, value < size)
+        if condition.same_as(realize.predicate):
+            return realize
+        return s_tir.SBlockRealize(realize.iter_values, condition, block, realize.span)
+
+    return func.with_body(structural_map(func.body, (s_tir.SBlockRealize, realized)))
 
 
 def shrink_buffers(func: Any) -> Any:

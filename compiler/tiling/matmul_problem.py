@@ -14,7 +14,6 @@ from compiler.tiling import cube
 from compiler.tiling.grids import Grid
 from compiler.tiling.masters import Master, last_variable, operands_of
 from compiler.tir.near import memory_of_parameter, room_bytes
-from compiler.tir.rewriter import uses
 
 NO_LIMIT = 1 << 62
 
@@ -36,7 +35,6 @@ class Problem:
     has_columns: bool = True  # of the result
     near: frozenset[str] = frozenset()  # of "a", "b" and "c", what lies in LLB
     room_bytes: int = NO_LIMIT  # of LLB, for what cores share
-    part_of_k: bool = False  # operands go on behind the last k
 
     @property
     def itemsize(self) -> int:
@@ -76,14 +74,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         has_columns=bool(along["n"]),
         near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),
         room_bytes=room_bytes(func, chip),
-        part_of_k=any(_goes_on(load, var, extents[var]) for load in (a, b) for var in along["k"]),
     )
-
-
-def _goes_on(load: Any, var: Any, extent: int) -> bool:
-    """Whether a buffer holds more along the axis that a variable moves along than its iterations read."""
-    axes = zip(load.indices, load.source.shape, strict=True)
-    return any(uses(index, [var]) and int(size) > extent for index, size in axes)
 
 
 @dataclass(frozen=True)

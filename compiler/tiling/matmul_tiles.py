@@ -131,17 +131,12 @@ def _cuts(extent: int, blocks: int) -> list[tuple[int, int]]:
 
 
 def _step(problem: Problem, chip: Chip, slots: int, m: int, n: int) -> int:
-    """The longest k for which both operands of one instruction fit beside the cube, and even over all of k.
-
-    Loads end where an operand does. Where that is behind the last k, only whole steps bring what a product takes.
-    """
+    """The longest k for which both operands of one instruction fit beside the cube, and even over all of k."""
     k0, size = problem.k0, problem.itemsize
     room = min(chip.memory.l0a_bytes // (slots * m * size), chip.memory.l0b_bytes // (slots * n * size), MOST)
     longest = room // k0 * k0
     if not longest:
         return 0
-    if problem.part_of_k:
-        return max(step for step in range(k0, longest + 1, k0) if ceil_to(problem.k, k0) % step == 0)
     steps = ceil_div(problem.k, longest)
     return min(ceil_to(ceil_div(problem.k, steps), k0), longest)
 
@@ -177,8 +172,7 @@ def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[T
         if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
             ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
         ways += [replace(fine, columns=half) for half in _narrower(ways[-1], problem, chip)]
-        found = (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))
-        yield from (one for one in found if not problem.part_of_k or ceil_to(problem.k, problem.k0) % one.chunk == 0)
+        yield from (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))
 
 
 def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:

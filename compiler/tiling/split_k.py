@@ -95,7 +95,7 @@ def _least_cycles(problem: Problem, chip: Chip) -> float:
 
 def _cycles_in_parts(problem: Problem, count: int, chip: Chip) -> float:
     part = replace(
-        problem, batch=(count,), batch_of=("",), k=problem.k // count, result_bytes=SUM_BYTES, part_of_k=True,
+        problem, batch=(count,), batch_of=("",), k=problem.k // count, result_bytes=SUM_BYTES,
         slave_bytes=0 if cube.path(chip, "l0c", "ddr") else SUM_BYTES,
     )  # fmt: skip
     return _product_cycles(part, chip) + _sum_cycles(problem, count, chip)

@@ -82,7 +82,8 @@ def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
 def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
     a, b = _factors(store)
     for load, along in ((a, _variables(b.indices)), (b, _variables(store.indices))):
-        first, second = _split(load.source, load.indices, along)
+        read = [(n, index) for n, index in zip(load.source.shape, load.indices, strict=True) if _variables([index])]
+        first, second = _split([n for n, _ in read], [index for _, index in read], along)
         yield load.source, l0_bytes(load.source.scope(), first, second, ISA_DTYPE[str(load.source.dtype)])
     rows, of_all = _rows(store)
     columns = prod(int(n) for n in store.buffer.shape) // of_all
@@ -101,18 +102,18 @@ def _rows(store: Any) -> tuple[int, int]:
     """Of one product, as many as there are of its operand, and of all that lie in its buffer."""
     a, b = _factors(store)
     in_b = _variables(b.indices)
-    of_all, _ = _split(store.buffer, store.indices, in_b)
-    rows, _ = _split(a.source, a.indices, in_b)
+    of_all, _ = _split(store.buffer.shape, store.indices, in_b)
+    rows, _ = _split(a.source.shape, a.indices, in_b)
     return min(rows, of_all), of_all
 
 
-def _split(buffer: Any, indices: Any, along: set[Any]) -> tuple[int, int]:
+def _split(shape: Any, indices: Any, along: set[Any]) -> tuple[int, int]:
     """Elements of the dimensions whose indices do not move along these variables, and of those that do.
 
     A dimension that an index of the product moves along belongs to what the index counts: rows, columns or k.
     """
-    second = prod(int(n) for n, index in zip(buffer.shape, indices, strict=True) if _variables([index]) & along)
-    return prod(int(n) for n in buffer.shape) // second, second
+    second = prod(int(n) for n, index in zip(shape, indices, strict=True) if _variables([index]) & along)
+    return prod(int(n) for n in shape) // second, second
 
 
 def _variables(indices: Any) -> set[Any]:
