@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -185,3 +186,11 @@ class Buffers:
         name = f"u{len(self.declared)}"
         self._declare(name, name, BETWEEN, like_type=kind)
         return name
+
+    @contextmanager
+    def on_trial(self) -> Iterator[None]:
+        """Temporaries that are made within are gone behind it: names do not tell what else was tried."""
+        kept = len(self.declared)
+        yield
+        for name in list(self.declared)[kept:]:
+            del self.declared[name], self.names[name]

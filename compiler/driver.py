@@ -18,6 +18,7 @@ from compiler.clusters import clusters_of, of_all, undivided
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
+from compiler.decisions import Decisions, Memory
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.kept_in_l1 import kept_in_l1
@@ -25,6 +26,7 @@ from compiler.kernels import Kernel, Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
+from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import runs_in_bands
@@ -57,6 +59,7 @@ class Compilation:
     seconds: Mapping[str, float]
     roads: tuple[Road, ...]
     far_results: tuple[FarResult, ...]  # what goes through DDR between kernels
+    decisions: Decisions
 
     @property
     def clusters(self) -> int:
@@ -85,12 +88,39 @@ def compile_model(
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
     options, observer = options or Options(), observer or pipeline.Observer()
-    found = _fastest(plan(source, chip, options, observer), chip, options, observer)
+    imported = _imported(source, options)
+    memory = Memory.of(imported, chip, options, observer)
+    decided = None if memory is None else memory.recalled()
+    found = None if decided is None else _as_decided(decided, imported, chip, options, observer)
+    if found is None:
+        found = _searched(imported, chip, options, observer)
+        if memory is not None:
+            memory.keep(found.decisions)
+    return found
+
+
+def _as_decided(
+    decided: Decisions, imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer
+) -> Compilation | None:
+    """What a search found before; None where it was for another model after all."""
+    if not decided.bands:
+        observer = replace(observer, without=observer.without | {pipeline.BANDS})
+    kernels = _planned(imported, chip, options, observer, decided)
+    if not decided.copies:
+        kernels = kernels.without_copies()
+    together = named(kernels.module, decided.together)
+    if together is None:
+        return None
+    return _compiled(kernels.with_together(together) if together else kernels, chip, options, observer)
+
+
+def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    found = _fastest(_planned(imported, chip, options, observer), chip, options, observer)
     if manual_of(options) is not None or not runs_in_bands(found.module):
         return found
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
-    other = _fastest(_planned(found.imported, chip, options, whole), chip, options, whole)
+    other = _fastest(_planned(imported, chip, options, whole), chip, options, whole)
     return other if other.predicted_cycles < found.predicted_cycles else found
 
 
@@ -114,6 +144,7 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
 
 
 def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    decisions = kernels.decisions
     steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
@@ -123,24 +154,30 @@ def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pip
         kernels = kernels.apart_from_each_other()
         steps, roads = kernels.compile_all()
     model, far = _linked(steps, kernels, chip, options, observer)
-    return Compilation(model, tuple(steps), kernels.imported, kernels.module, observer.seconds, tuple(roads), far)
+    seconds = observer.seconds
+    return Compilation(model, tuple(steps), kernels.imported, kernels.module, seconds, tuple(roads), far, decisions)
 
 
 def plan(
     source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
+    return _planned(_imported(source, options), chip, options, observer)
+
+
+def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Imported:
     load_operators(options.ops)
-    imported = import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
-    return _planned(imported, chip, options, observer)
+    return import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
 
 
-def _planned(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> ModelKernels:
+def _planned(
+    imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer, decided: Decisions | None = None
+) -> ModelKernels:
     passes, manual = pipeline.graph_passes(), manual_of(options)
     if manual is not None:
         passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
     module = pipeline.run(passes, imported.module, chip, observer)
-    return ModelKernels(imported, module, chip, options, observer)
+    return ModelKernels(imported, module, chip, options, observer, decided=decided)
 
 
 def manual_of(options: Options) -> Manual | None:

@@ -10,7 +10,7 @@ from typing import Any
 from compiler.errors import Diagnostics, InvalidError
 from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import Chain, chains, linked, with_functions
+from compiler.schedule.chains import Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
 from compiler.tiling import chain as template
@@ -40,7 +40,7 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
     for _ in range(ROUNDS):
         if not chosen:
             return kernels
-        together = kernels.of(linked(kernels.module, chosen))
+        together = kernels.with_together(chosen)
         if not choice.is_corrected(together, chosen):
             return together
         chosen = choice.known(found)
@@ -193,7 +193,7 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
     wanted = [run for run in wanted if len(run.calls) > 1]
     if not wanted:
         return kernels
-    together = kernels.of(linked(kernels.module, wanted))
+    together = kernels.with_together(wanted)
     uses = {use.members: use for use in together.uses()}
     members = [tuple(name for call in run.calls for name in members_of(kernels.module, call)) for run in wanted]
     together.compile([uses[each] for each in members])

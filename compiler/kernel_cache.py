@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, by the content of everything that went into them.
+"""Compiled kernels on disk, by the content of everything that went into them, and what was decided for whole models.
 
 A key has four parts: the kernel's IR, the chip, the compiler's own sources with the versions below it, and the class of
 the schedule. A file that does not hold what its name says is a miss, and is written anew.
@@ -85,6 +85,17 @@ class KernelCache:
             "roads": [[road.what, road.why] for road in kernel.roads],
             "statistics": kernel.statistics,
         }
+        self.store_content(key, content)
+
+    def content(self, key: Key) -> Any:
+        """What was stored under a key, or None."""
+        try:
+            return _content(_tables(self.folder / key.file_name), key)
+        except _UNUSABLE:
+            return None
+
+    def store_content(self, key: Key, content: Any) -> None:
+        """What JSON can hold, under a key that no kernel has."""
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         whole = {"format": FORMAT, "key": vars(key), "sha256": _digest(text), "content": text}
         try:
@@ -191,10 +202,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _kernel(tables: Any, key: Key, name: str) -> Kernel:
+def _content(tables: Any, key: Key) -> Any:
     if tables["format"] != FORMAT or tables["key"] != vars(key) or tables["sha256"] != _digest(tables["content"]):
         raise ValueError("it does not hold what its name says")
-    content = json.loads(tables["content"])
+    return json.loads(tables["content"])
+
+
+def _kernel(tables: Any, key: Key, name: str) -> Kernel:
+    content = _content(tables, key)
     return Kernel(
         name,
         from_tables(content["code"]),

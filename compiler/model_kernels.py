@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,12 +19,14 @@ from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.link import LLB_PLACEMENT
 from compiler.codegen.residence import Foreseen, foresee, llb_pays
 from compiler.cost import Unpredictable, predict
+from compiler.decisions import Decisions
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
 from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.pipeline import IN_PARTS
 from compiler.runtime.model import HostSegment
+from compiler.schedule.chains import Chain, linked
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
@@ -72,15 +74,19 @@ class ModelKernels:
         *,
         parts: bool = True,
         copies: bool = True,
+        decided: Decisions | None = None,
     ) -> None:
         self.clusters, self._may_copy = clusters_of(module), copies
         self.imported, self.module, self.whole_chip = imported, module, chip
         self.chip = chip_of(module, chip)  # what kernels are compiled for
         self.options, self.observer = options, observer
         self.buffers = Buffers(module, imported, parts=parts)
-        self.roads: list[Road] = []
+        self.together: tuple[tuple[str, ...], ...] = ()  # calls of which several share a kernel
+        self._decided = decided
         self._compiled: dict[tuple[str, Any], Result] = {}
-        self._halves: dict[tuple[str, Any], Halves | None] = {}
+        # Which of the ways to take a sum in two kernels is the fastest, and these; zero where one kernel is.
+        self._halves: dict[tuple[str, Any], tuple[int, Halves | None]] = {}
+        self._in_order: tuple[int, ...] = ()  # the former, of all kernels of the model
         # Functions, which stay alive, and what they are once they know where their parameters lie: calls that are alike
         # have the same one.
         self._told: dict[Any, tuple[Any, Any]] = {}
@@ -112,12 +118,25 @@ class ModelKernels:
         return other
 
     def compile_all(self) -> tuple[list[Step], list[Road]]:
-        """All groups first; those for which no road is left are taken apart, operator by operator."""
+        """All groups first; those for which no road is left are taken apart, operator by operator.
+
+        The steps of the model, and the roads that were tried for them.
+        """
         uses = self.uses()
         self.compile(uses)
-        rounds = [self._retried(use) if self._fails(use) and use.group is not None else [use] for use in uses]
+        whole = [use.group is None or not self._fails(use) for use in uses]
+        rounds = [[use] if is_whole else self.apart(use) for use, is_whole in zip(uses, whole, strict=True)]
         self.compile([use for round_ in rounds for use in round_])
-        return [self._step(use) for round_ in rounds for use in round_], self.roads
+        taken_apart = [use for use, is_whole in zip(uses, whole, strict=True) if not is_whole]
+        steps = [use for round_ in rounds for use in round_]
+        return [self._step(use) for use in steps], self._roads(taken_apart, steps)
+
+    def _roads(self, taken_apart: Sequence[Use], steps: Sequence[Use]) -> list[Road]:
+        roads = [Road(f"{use.job.name} as one kernel", str(self.result(use))) for use in taken_apart]
+        for use in {self.key(use): use for use in steps}.values():
+            result = self.result(use)
+            roads += result.roads if isinstance(result, Kernel) else []
+        return roads + [Road(f"{use.job.name} on the chip", str(self.result(use))) for use in steps if self._fails(use)]
 
     def uses(self) -> list[Use]:
         """What needs a kernel, in order; every group is whole."""
@@ -187,28 +206,56 @@ class ModelKernels:
 
     def _with_sums_in_parts(self, uses: list[Use]) -> list[Use]:
         """The same with products in two kernels, where these are faster: parts of their sums, and their sum."""
-        unknown = {key: use for use in uses if (key := self.key(use)) not in self._halves}
-        self._halves |= self._best_halves({key: self._proposed_halves(use) for key, use in unknown.items()}, unknown)
+        different = {self.key(use): use for use in uses}
+        unknown = {key: use for key, use in different.items() if key not in self._halves}
+        decided = self._decided_halves(different) if self._decided is not None else None
+        if decided is None:
+            proposed = {key: self._proposed_halves(use) for key, use in unknown.items()}
+            decided = self._best_halves(proposed, unknown)
+        self._halves |= decided
+        self._in_order = tuple(self._halves[key][0] for key in different)
         found = list[Use]()
         for use in uses:
-            halves = self._halves[self.key(use)]
+            _, halves = self._halves[self.key(use)]
             found += [use] if halves is None else self._in_parts(use, halves)
+        return found
+
+    def _decided_halves(
+        self, uses: Mapping[tuple[str, Any], Use]
+    ) -> dict[tuple[str, Any], tuple[int, Halves | None]] | None:
+        """What was decided for each kernel before; None where that was for other kernels."""
+        numbers = self._decided.sums if self._decided is not None else ()
+        if len(numbers) != len(uses):
+            return None
+        found = dict[tuple[str, Any], tuple[int, Halves | None]]()
+        for (key, use), number in zip(uses.items(), numbers, strict=True):
+            ways = (None, *self._proposed_halves(use)) if number else (None,)
+            if not 0 <= number < len(ways):
+                return None
+            found[key] = number, ways[number]
         return found
 
     def _best_halves(
         self, proposed: dict[tuple[str, Any], tuple[Halves, ...]], uses: dict[tuple[str, Any], Use]
-    ) -> dict[tuple[str, Any], Halves | None]:
-        """What is fastest of all that is proposed for each kernel, by the cycle model; None is the kernel as it is."""
+    ) -> dict[tuple[str, Any], tuple[int, Halves | None]]:
+        """What is fastest of all that is proposed for each kernel, by the cycle model; zero is the kernel as it is."""
+        ways = {key: (None, *several) for key, several in proposed.items()}
         if self.observer.stop_after is not None:
-            return {key: next(iter(several), None) for key, several in proposed.items()}
-        ways = {
-            key: [([uses[key]], None), *((self._in_parts(uses[key], halves), halves) for halves in several)]
-            for key, several in proposed.items()
-            if several
-        }
-        self.compile([use for several in ways.values() for kernels, _ in several for use in kernels])
-        best = {key: min(several, key=lambda way: self._cycles(way[0]))[1] for key, several in ways.items()}
-        return dict.fromkeys(proposed) | best
+            return {key: (len(several[:2]) - 1, several[:2][-1]) for key, several in ways.items()}
+        near = set(self._near)
+        with self.buffers.on_trial():
+            kernels = {
+                key: [[uses[key]] if halves is None else self._in_parts(uses[key], halves) for halves in several]
+                for key, several in ways.items()
+                if len(several) > 1
+            }
+            self.compile([use for several in kernels.values() for way in several for use in way])
+        self._near = near
+        best = dict.fromkeys(ways, 0)
+        for key, several in kernels.items():
+            cycles = [self._cycles(way) for way in several]
+            best[key] = cycles.index(min(cycles))
+        return {key: (number, ways[key][number]) for key, number in best.items()}
 
     def _proposed_halves(self, use: Use) -> tuple[Halves, ...]:
         bands = self.buffers.parts.bands.keys() & set(use.arguments)
@@ -256,9 +303,12 @@ class ModelKernels:
             self._told[told] = func, with_replaced(placed)
         return Job(self._told[told][1], schedule, self._name(members))
 
-    def _retried(self, use: Use) -> list[Use]:
-        self.roads.append(Road(f"{use.job.name} as one kernel", str(self._compiled[self.key(use)])))
-        return self.apart(use)
+    @property
+    def decisions(self) -> Decisions:
+        """What was decided for these kernels."""
+        self.uses()
+        bands = pipeline.BANDS not in self.observer.without
+        return Decisions(bands, self._may_copy, self.together, self._in_order)
 
     @property
     def has_copies(self) -> bool:
@@ -270,13 +320,15 @@ class ModelKernels:
         return self._other(self.module, copies=False)
 
     def _other(self, module: Any, *, copies: bool) -> ModelKernels:
-        other = ModelKernels(self.imported, module, self.whole_chip, self.options, self.observer, copies=copies)
+        given = self.imported, module, self.whole_chip, self.options, self.observer
+        other = ModelKernels(*given, copies=copies, decided=self._decided)
         other._compiled, other._halves, other._told = self._compiled, self._halves, self._told
         return other
 
-    def of(self, module: Any) -> ModelKernels:
-        """Of the same model, in other groups; kernels that both need are compiled once."""
-        other = self._other(module, copies=self._may_copy)
+    def with_together(self, chosen: Sequence[Chain]) -> ModelKernels:
+        """The same with one kernel for the calls of each chain; kernels that both need are compiled once."""
+        other = self._other(linked(self.module, chosen), copies=self._may_copy)
+        other.together = tuple(one.names for one in chosen)
         # Where a kernel knew of less room, it stays the same kernel.
         other._rooms = {callee: min(room, self._rooms.get(callee, room)) for callee, room in other._rooms.items()}
         return other
@@ -314,8 +366,6 @@ class ModelKernels:
         results = compile_jobs(list(wanted.values()), self.chip, self.observer, cache, self.options.jobs)
         for key, result in zip(wanted, results, strict=True):
             self._compiled[key] = result
-            if isinstance(result, Kernel):
-                self.roads += result.roads
 
     def _fails(self, use: Use) -> bool:
         return isinstance(self._compiled[self.key(use)], NoRoadLeft)
@@ -326,7 +376,6 @@ class ModelKernels:
             return Step(use.members[-1], use.arguments, nodes, result)
         if not self.options.host_kernels:
             raise result
-        self.roads.append(Road(f"{use.job.name} on the chip", str(result)))
         return Step(use.members[-1], use.arguments, nodes, host=self._host(use, result))
 
     def _host(self, use: Use, failure: NoRoadLeft) -> HostSegment:

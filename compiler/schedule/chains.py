@@ -21,6 +21,10 @@ class Chain:
     calls: tuple[graph.Call, ...]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(call.name for call in self.calls)
+
+    @property
     def callees(self) -> tuple[str, ...]:
         return tuple(call.callee for call in self.calls)
 
@@ -44,6 +48,15 @@ def chains(module: Any) -> list[Chain]:
                 line.append(next_of[line[-1].var])
             found.append(Chain(tuple(line)))
     return found
+
+
+def named(module: Any, names: Collection[tuple[str, ...]]) -> list[Chain] | None:
+    """The parts of chains whose calls have these names; None where there is no such part."""
+    found = []
+    for one in chains(module):
+        for start, call in enumerate(one.calls):
+            found += [Chain(one.calls[start : start + len(each)]) for each in names if each and each[0] == call.name]
+    return found if sorted(one.names for one in found) == sorted(names) else None
 
 
 def _convolves(module: Any, call: graph.Call) -> bool:

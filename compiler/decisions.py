@@ -1,0 +1,67 @@
+"""What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
+
+Which of many ways is the fastest (which calls share a kernel, which sums are taken in parts, whether calls run in
+bands, whether constants are copied) takes longer to find out than all else, where the cache has the kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from compiler.frontend import Imported
+from compiler.kernel_cache import KernelCache, Key, compiler_digest, default_folder
+from compiler.pipeline import Observer
+from compiler.target import Chip
+
+if TYPE_CHECKING:
+    from compiler.driver import Options
+
+
+@dataclass(frozen=True)
+class Decisions:
+    bands: bool  # whether calls may run in bands
+    copies: bool  # whether constants may be copied to LLB
+    together: tuple[tuple[str, ...], ...]  # calls that share a kernel
+    sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the decisions of one compilation are kept."""
+
+    cache: KernelCache
+    key: Key
+
+    @classmethod
+    def of(cls, imported: Imported, chip: Chip, options: Options, observer: Observer) -> Memory | None:
+        """None for compilations that have to show what they do, or that follow files of which no digest is known."""
+        watched = observer.watchers or observer.stop_after is not None or observer.without
+        if not options.cache or watched or options.ops or options.schedule is not None:
+            return None
+        asked = [options.precision, options.shapes, options.dims, options.host_kernels]
+        said = sha256(json.dumps(["decisions", *asked], sort_keys=True, default=list).encode()).hexdigest()
+        key = Key(imported.source_sha256, said, chip.content_hash, compiler_digest())
+        return cls(KernelCache(default_folder()), key)
+
+    def recalled(self) -> Decisions | None:
+        content = self.cache.content(self.key)
+        return None if content is None else _decisions(content)
+
+    def keep(self, decisions: Decisions) -> None:
+        self.cache.store_content(self.key, asdict(decisions))
+
+
+def _decisions(content: Any) -> Decisions | None:
+    """None where somebody else wrote the entry."""
+    if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
+        return None
+    together, sums = content["together"], content["sums"]
+    lists = isinstance(together, list) and all(isinstance(each, list) for each in together) and isinstance(sums, list)
+    if not lists or not all(isinstance(index, int) for index in sums):
+        return None
+    calls = tuple(tuple(map(str, each)) for each in together)
+    return Decisions(content["bands"] is True, content["copies"] is True, calls, tuple(sums))
