@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any, ClassVar
@@ -142,15 +143,18 @@ class _Choice:
         self.far_bytes = sum(far_bytes(site, sites.core, sites.cores, self.chip, self.near) for site in sites.found)
         self.queue_cycles = sum(self._queue_cycles(load) for load in self.loads)
         chosen: dict[int, Sharing] = {}
+        hoped: dict[int, Sharing] = {}  # what does not pay without one of those that come
         for at in sorted(range(len(possible)), key=lambda at: -possible[at].saved_bytes):
-            others = list(chosen.values())
-            fitting = self._fitting(possible[at], others)
-            if fitting is not None and (always or self._gain(fitting, others) > self.chip.sync.cross_flag_cycles):
-                chosen[at] = fitting
+            fitting = self._fitting(possible[at], [*chosen.values(), *hoped.values()])
+            if fitting is None:
+                continue
+            hoped[at] = fitting
+            if always or self._gain(hoped.values(), chosen.values()) > self.chip.sync.cross_flag_cycles:
+                chosen, hoped = chosen | hoped, {}
         return [chosen[at] for at in sorted(chosen)]
 
-    def _gain(self, sharing: Sharing, others: list[Sharing]) -> float:
-        return self._cycles(others) - self._cycles([*others, sharing])
+    def _gain(self, sharings: Iterable[Sharing], others: Iterable[Sharing]) -> float:
+        return self._cycles([*others]) - self._cycles([*others, *sharings])
 
     def _fitting(self, sharing: Sharing, chosen: list[Sharing]) -> Sharing | None:
         """Condition 4: the load in what the others leave of LLB and of the flags, the last of which is the linker's."""

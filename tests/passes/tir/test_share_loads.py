@@ -365,3 +365,23 @@ def test_first_pieces_come_in_the_order_in_which_they_are_loaded(chip_name: str,
         pipeline.run(pipeline.kernel_passes(), tiled, chip, pipeline.Observer(stop_after="share-loads"))
     before_loops = stopped.value.subject.script().split("for i1_2")[0]
     assert re.findall(r"ld\.ddr\.llb.*?T\.address_of\((\w)_llb", before_loops) == order
+
+
+def test_loads_that_pay_only_together() -> None:
+    """Two rows that all cores of 32 need: neither is worth waiting for the others, both are."""
+
+    def kernel(rows: int) -> Any:
+        @T.prim_func(s_tir=True, private=True)
+        def loads(a: T.Buffer((2, 1024), "float16"), o: T.Buffer((32, 2, 1024), "float16")) -> None:
+            bx = T.launch_thread("blockIdx.x", 32)
+            x = T.alloc_buffer((2, 1024), "float16", scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(x[0, 0]), 1, T.address_of(a[0, 0]), 1, 1024)
+            if rows == 2:
+                T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(x[1, 0]), 1, T.address_of(a[1, 0]), 1, 1024)
+            T.call_extern("void", "tw.st.ddr.fp16.1d", T.address_of(o[bx, 0, 0]), 1, T.address_of(x[0, 0]), 1, 2048)
+
+        return loads
+
+    tw1 = load_chip("tw1")
+    keeps(ShareLoads(), kernel(1), tw1)
+    assert "shared.llb" in ShareLoads().run(kernel(2), tw1).script()
