@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -300,16 +301,22 @@ def test_conditions_that_tie_loops_together_are_masks() -> None:
     rewrites(before, after)
 
 
-def test_a_mask_reads_nothing_that_was_not_loaded() -> None:
+def chosen(rows: Callable[[Any], Any], where: Callable[[Any, Any, Any], Any]) -> Any:
+    """n rows are loaded; of so many rows, the elements are taken where a condition of their place and n holds."""
+
     @T.prim_func(private=True)
-    def before(x: T.Buffer((64, 64), "float32"), n: T.int32) -> None:
+    def kernel(x: T.Buffer((64, 64), "float32"), n: T.int32) -> None:
         a = T.alloc_buffer((64, 64), "float32", scope="local.ub")
         s = T.alloc_buffer((64, 64), "float32", scope="local.ub")
         for i, j in T.grid(T.min(64, n), 64):
             a[i, j] = x[i, j]
-        for i, j in T.grid(64, 64):
-            s[i, j] = T.if_then_else(i + j < n, a[i, j], T.float32(-1))
+        for i, j in T.grid(rows(n), 64):
+            s[i, j] = T.if_then_else(where(i, j, n), a[i, j], T.float32(-1))
 
+    return kernel
+
+
+def test_a_mask_reads_nothing_that_was_not_loaded() -> None:
     @T.prim_func(private=True)
     def after(x: T.Buffer((64, 64), "float32"), n: T.int32) -> None:
         a = T.alloc_buffer((64, 64), "float32", scope="local.ub")
@@ -321,20 +328,12 @@ def test_a_mask_reads_nothing_that_was_not_loaded() -> None:
             if i + j < n:
                 s[i, j] = a[i, j]
 
-    rewrites(before, after)
+    rewrites(chosen(lambda n: 64, lambda i, j, n: i + j < n), after)
 
 
 def test_rows_that_are_loaded_and_read_alike_are_masked() -> None:
-    @T.prim_func(private=True)
-    def before(x: T.Buffer((64, 64), "float32"), n: T.int32) -> None:
-        a = T.alloc_buffer((64, 64), "float32", scope="local.ub")
-        s = T.alloc_buffer((64, 64), "float32", scope="local.ub")
-        for i, j in T.grid(T.min(64, n), 64):
-            a[i, j] = x[i, j]
-        for i, j in T.grid(T.min(64, n), 64):
-            s[i, j] = T.if_then_else(j <= i, a[i, j], T.float32(-1))
-
-    assert "T.Select(s_le[i, j], a[i, j], T.float32(-1.0))" in PreProcess().run(before, TW2).script()
+    kernel = chosen(lambda n: T.min(64, n), lambda i, j, n: j <= i)
+    assert "T.Select(s_le[i, j], a[i, j], T.float32(-1.0))" in PreProcess().run(kernel, TW2).script()
 
 
 def test_indices_worked_out_from_data_become_data() -> None:
