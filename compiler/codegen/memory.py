@@ -8,6 +8,8 @@ from compiler.errors import CapacityError, Problem
 from compiler.target import Chip
 
 SPILLED_BYTES = 1024  # at the end of UB, for scalars that find no register
+SMALLER = "make the tile smaller"  # of what a kernel works on
+HINTS = {"ddr": "a smaller batch, smaller inputs, or a chip with more of it"}
 
 
 def free_bytes(memory: str, chip: Chip) -> int:
@@ -22,7 +24,7 @@ class MemoryOverflow(CapacityError):
         self.memory, self.needed_bytes, self.limit_bytes, self.largest = memory, needed_bytes, limit_bytes, largest
         names = ", ".join(f"{name} ({size} bytes)" for name, size in largest)
         text = f"{needed_bytes} bytes of {memory} are needed at once; there are {limit_bytes}"
-        super().__init__(Problem("TW2610", f"{text}: {names}" if names else text, hint="make the tile smaller"))
+        super().__init__(Problem("TW2610", f"{text}: {names}" if names else text, hint=HINTS.get(memory, SMALLER)))
 
     def __reduce__(self) -> tuple[type[MemoryOverflow], tuple[object, ...]]:  # type: ignore[override]
         return type(self), (self.memory, self.needed_bytes, self.limit_bytes, self.largest)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
+from tvm.sym import detect_linear_equation
 
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.structure import structural_walk
@@ -51,7 +52,7 @@ def has_master(func: Any, schedule: str) -> bool:
 
 
 def is_product(block: Any) -> bool:
-    """Whether a block is a sum of products for the cube: it says so, or reads two operands at places known before."""
+    """Whether a block is a sum of products for the cube: it says so, or reads two operands as matrices."""
     if block.annotations.get("tw.role") in PRODUCTS:
         return True
     store = block.body
@@ -63,28 +64,42 @@ def is_product(block: Any) -> bool:
     if not isinstance(store.value.b, tirx.Mul):
         return False
     a, b = operands_of(block)
-    if not all(isinstance(side, ir.TensorLoad) and _is_affine(side.indices) for side in (a, b)):
+    if not all(isinstance(side, ir.TensorLoad) for side in (a, b)):
         return False
     if a.source.dtype != b.source.dtype or str(store.buffer.dtype) not in ("float32", "int32"):
         return False
     left, right, kept = (set(_variables(load.indices)) for load in (a, b, store))
-    return bool((left & right) - kept and (left ^ right) & kept)
+    if not (left & right) - kept or not (left ^ right) & kept:
+        return False
+    variables = [axis.var for axis in block.iter_vars]
+    inner = {var for var, role in zip(variables, _roles(block), strict=True) if role in "mnk"}
+    return all(_is_matrix(load, variables, inner) for load in (a, b))
 
 
-def _is_affine(indices: Sequence[Any]) -> bool:
-    known = (tirx.Var, tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)
-    waiting = list(indices)
-    while waiting:
-        index = waiting.pop()
-        if not isinstance(index, known):
+def _is_matrix(load: Any, variables: Sequence[Any], inner: set[Any]) -> bool:
+    """Whether the loops of a tile, which are ``inner``, each move one axis of what is read, alone and step by step.
+
+    Where a tile begins, the other loops may say as they like.
+    """
+    moved = list[Any]()
+    for index in load.indices:
+        found = detect_linear_equation(index, variables)
+        if len(found) != len(variables) + 1 or not all(isinstance(factor, tirx.IntImm) for factor in found):
             return False
-        if isinstance(index, tirx.Add | tirx.Sub | tirx.Mul):
-            waiting += [index.a, index.b]
-    return True
+        factors = {var: int(factor) for var, factor in zip(variables, found, strict=False) if var in inner}
+        moving = [var for var, factor in factors.items() if factor]
+        if len(moving) > 1 or any(factors[var] != 1 for var in moving):
+            return False
+        moved += moving
+    return len(set(moved)) == len(moved)
 
 
 def _master(sch: Any, handle: Any) -> Master:
     block = sch.get(handle)
+    return Master(handle, tuple(_roles(block)), tuple(int(axis.dom.extent) for axis in block.iter_vars))
+
+
+def _roles(block: Any) -> list[str]:
     a, b = (set(_variables(load.indices)) for load in operands_of(block))
     c = set(_variables(block.body.indices))
     roles: list[str] = []
@@ -94,7 +109,7 @@ def _master(sch: Any, handle: Any) -> Master:
     for role, outer in (("m", "batch of a"), ("n", "batch of b")):
         for axis in [i for i, r in enumerate(roles) if r == role][:-1]:
             roles[axis] = outer
-    return Master(handle, tuple(roles), tuple(int(axis.dom.extent) for axis in block.iter_vars))
+    return roles
 
 
 def operands_of(block: Any) -> tuple[Any, Any]:

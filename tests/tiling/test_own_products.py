@@ -62,6 +62,30 @@ def a_convolution(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return te.compute(shape, lambda i, j: te.sum(wide(a[i, j + k]) * wide(b[k]), axis=k), "sums")
 
 
+def of_elements(place: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[..., te.Tensor]:
+    """Rows are made of elements of a that lie anywhere."""
+
+    def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, b.shape[0]), "k")
+        value = lambda i, j: te.sum(wide(a[place(i, k)]) * wide(b[k, j]), axis=k)  # noqa: E731
+        return te.compute((9, b.shape[1]), value, "sums")
+
+    return product
+
+
+def of_every_second_column(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return te.compute((a.shape[0], 29), lambda i, j: te.sum(wide(a[i, k]) * wide(b[k, j * 2 + 1]), axis=k), "sums")
+
+
+every_second_row = of_elements(lambda i, k: (i * 2, k))
+every_second_step = of_elements(lambda i, k: (i, k * 2))
+backwards = of_elements(lambda i, k: (i, 36 - k))
+windows = of_elements(lambda i, k: (i + k,))
+in_one_row = of_elements(lambda i, k: (i * 37 + k,))
+in_both_axes = of_elements(lambda i, k: (i, i + k))
+
+
 @pytest.mark.parametrize(
     "function, schedule, shapes, on_the_cube",
     [
@@ -71,6 +95,13 @@ def a_convolution(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         (row_by_row, "matmul", ((37, 53), (37, 53)), False),
         (in_halves, "matmul", ((5, 37), (37, 29)), False),
         (where_data_says, "matmul", ((5, 37), (37, 29)), False),
+        (every_second_row, "matmul", ((18, 37), (37, 29)), False),
+        (every_second_step, "matmul", ((9, 74), (37, 29)), False),
+        (backwards, "matmul", ((9, 37), (37, 29)), False),
+        (windows, "matmul", ((45,), (37, 29)), False),
+        (in_one_row, "matmul", ((9 * 37,), (37, 29)), False),
+        (in_both_axes, "matmul", ((9, 45), (37, 29)), False),
+        (of_every_second_column, "matmul", ((9, 37), (37, 59)), False),
         (a_convolution, "convolution", ((3, 37), (5,)), False),
     ],
 )

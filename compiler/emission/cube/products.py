@@ -8,7 +8,15 @@ from typing import Any
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.places import even_step, is_zero, place_in_l0c, product_of, rows_and_columns
+from compiler.emission.cube.places import (
+    even_step,
+    index_of,
+    is_simple,
+    is_zero,
+    place_in_l0c,
+    product_of,
+    rows_and_columns,
+)
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
 from compiler.isa.dtypes import CUBE_TYPES
@@ -58,6 +66,9 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
     roles = loops_by_role(nest, a, b)
     if roles is None:
         yield Rejection("madacc", "a loop is along neither m, n nor k")
+        return
+    if not all(is_simple(index_of(access, axis)) for access in found for axis in range(len(access.indices))):
+        yield Rejection("madacc", "an operand is not read step by step, as it lies")
         return
     place = place_in_l0c(nest, nest.target)
     if place is None or not all(is_zero(base) for base in (place[1], a.base, b.base)):
