@@ -66,8 +66,9 @@ types: $(STAMP) ## check types: mypy --strict
 random-kernels: $(STAMP) ## compile random TE kernels, run them, and compare with TVM's CPU code
 	$(BIN)/python -m ci.random_cases kernels --count $(KERNELS)
 
-random-products: $(STAMP) ## compile random products of parts of matrices, run them, and compare with numpy
+random-products: $(STAMP) ## compile random products of parts of matrices, and sums of products over any axes, run them, and compare with numpy
 	$(BIN)/python -m ci.random_cases products --count $(PRODUCTS)
+	$(BIN)/python -m ci.random_cases contractions --count $(PRODUCTS)
 
 random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
 	$(BIN)/python -m ci.random_cases chains --count $(CHAINS)

@@ -1,7 +1,8 @@
 """Random cases, compiled, run on the emulated chip free of hazards, and compared: `python -m ci.random_cases KIND`.
 
 ``kernels`` are TE kernels (:mod:`ci.random_kernels`), ``products`` those of parts of matrices
-(:mod:`tests.tiling.random_products`), ``chains`` convolutions that share a kernel
+(:mod:`tests.tiling.random_products`), ``contractions`` sums of products over any axes
+(:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
 (:mod:`tests.tiling.random_chains`), ``networks`` such of convolutions and more that run in bands
 (:mod:`tests.schedule.random_networks`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """
@@ -20,6 +21,7 @@ from importlib import import_module
 KINDS = {
     "kernels": "ci.random_kernels",
     "products": "tests.tiling.random_products",
+    "contractions": "tests.tiling.random_contractions",
     "chains": "tests.tiling.random_chains",
     "networks": "tests.schedule.random_networks",
 }

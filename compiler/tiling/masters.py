@@ -6,7 +6,7 @@ appear: *m* in c and a, *n* in c and b, *k* in a and b only, *batch* everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,15 +71,15 @@ def is_product(block: Any) -> bool:
     left, right, kept = (set(_variables(load.indices)) for load in (a, b, store))
     if not (left & right) - kept or not (left ^ right) & kept:
         return False
-    variables = [axis.var for axis in block.iter_vars]
-    inner = {var for var, role in zip(variables, _roles(block), strict=True) if role in "mnk"}
-    return all(_is_matrix(load, variables, inner) for load in (a, b))
+    variables, roles = [axis.var for axis in block.iter_vars], _roles(block)
+    inner = {var for var, role in zip(variables, roles, strict=True) if role in "mnk"}
+    is_one = roles.count("k") == 1 and all(_is_matrix(load, variables, inner) for load in (a, b))
+    return is_one and _ends_with_columns(store, dict(zip(variables, roles, strict=True)))
 
 
 def _is_matrix(load: Any, variables: Sequence[Any], inner: set[Any]) -> bool:
-    """Whether the loops of a tile, which are ``inner``, each move one axis of what is read, alone and step by step.
-
-    Where a tile begins, the other loops may say as they like.
+    """Whether the loops of a tile, which are ``inner``, each move one axis of what is read, alone and step by step, and
+    one of them the last axis. Where a tile begins, the other loops may say as they like.
     """
     moved = list[Any]()
     for index in load.indices:
@@ -91,7 +91,15 @@ def _is_matrix(load: Any, variables: Sequence[Any], inner: set[Any]) -> bool:
         if len(moving) > 1 or any(factors[var] != 1 for var in moving):
             return False
         moved += moving
-    return len(set(moved)) == len(moved)
+    return len(set(moved)) == len(moved) and bool(moving)
+
+
+def _ends_with_columns(store: Any, roles: Mapping[Any, str]) -> bool:
+    """Whether columns of a tile lie side by side in the result; where there are none, and no batch, its rows."""
+    last = roles.get(store.indices[-1], "") if store.indices else ""
+    if "n" in roles.values():
+        return last == "n"
+    return last == "m" and not any(role.startswith("batch") for role in roles.values())
 
 
 def _master(sch: Any, handle: Any) -> Master:

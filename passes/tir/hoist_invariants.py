@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import tvm_ffi
@@ -31,7 +31,7 @@ class HoistInvariants(Pass):
     2. What it reads, and what decides its operands, nothing in the loop writes but what has left the loop before it.
     3. Its result is allocated in the loop, and nothing else in the loop writes there.
     4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
-       addresses depend on no variable.
+       addresses depend on no variable, and what it reads on the chip was written in any case.
     5. The result lies in UB, or in L0A where it is a constant; what is kept so takes a part of these memories at most.
     """
 
@@ -59,7 +59,7 @@ class _Hoister(Rewriter):
             return loop if body.same_as(loop.body) else loop_with(loop, body)
         instructions = [part for one in moved for part in (one.allocation, one.statement)]
         rest = _without(body, instructions)
-        before = [_under(() if _anywhere(one.call) else one.conditions, one.statement) for one in moved]
+        before = [_under(one.conditions, one.statement) for one in moved]
         return sequence([*(one.allocation for one in moved), *before, rest and loop_with(loop, rest)])
 
     def _invariant(self, variable: Any, body: Any) -> Iterator[_Found]:
@@ -74,7 +74,11 @@ class _Hoister(Rewriter):
             self.budget_bytes[memory] -= size
             self.kept.add(found.target)
             facts.left.add(found.target)
-            yield found
+            if not facts.may_always_run(found):
+                yield found
+                continue
+            facts.always.add(found.target)
+            yield replace(found, conditions=())
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +100,7 @@ class _Facts:
         self.allocated: dict[Any, Any] = {}
         self.written: Counter[Any] = Counter()
         self.left: set[Any] = set()
+        self.always: set[Any] = set()  # of these, what is written in any case
         structural_walk(
             body,
             [
@@ -140,7 +145,11 @@ class _Facts:
         if self.written[found.target] != 1:  # (3)
             return False
         changing = any(uses(condition, self.defined) or _reads(condition) for condition in found.conditions)
-        return not changing or _anywhere(found.call)  # (4)
+        return not changing or self.may_always_run(found)  # (4)
+
+    def may_always_run(self, found: _Found) -> bool:
+        near = (buffer for buffer in found.call.buffers("r") if buffer.scope() != "global")
+        return not found.conditions or (_anywhere(found.call) and all(buffer in self.always for buffer in near))
 
 
 def _reads(node: Any) -> bool:

@@ -10,11 +10,13 @@ import pytest
 from tvm import te
 
 import compiler
+from ci.random_cases import CHIPS
 from compiler.isa.dtypes import Queue
 from compiler.operators import TensorType, find_called, operator
 from compiler.report.comparison import Tolerance, compare
 from compiler.report.declared_reference import computed
 from compiler.runtime.model import ProgramSegment
+from tests.tiling.random_contractions import check
 
 pytestmark = pytest.mark.usefixtures("forget_operators")
 HALVES = Tolerance(2e-2, 1e-2)
@@ -84,6 +86,11 @@ backwards = of_elements(lambda i, k: (i, 36 - k))
 windows = of_elements(lambda i, k: (i + k,))
 in_one_row = of_elements(lambda i, k: (i * 37 + k,))
 in_both_axes = of_elements(lambda i, k: (i, i + k))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_ones_are_free_of_hazards_and_right(seed: int) -> None:
+    assert check(seed, CHIPS[seed % 3]).text == ""
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,33 @@ def test_what_is_loaded_beside_the_cube_stays_in_its_loop() -> None:
             T.call_extern("void", "tw.ldl0a.fp16", T.address_of(a[0]), T.address_of(w[0, 0]), 16, 16, 16)
 
     keeps(kernel)
+
+
+def test_what_reads_what_was_written_under_a_condition_keeps_its_own() -> None:
+    """On the core that loads nothing, nothing is converted either."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def before(x: T.Buffer((3, 64), "float16"), y: T.Buffer((4, 8, 64), "float32")) -> None:
+        core = T.launch_thread("blockIdx.x", 4)
+        for i in range(8):
+            a = T.alloc_buffer((64,), "float16", scope="local.ub")
+            w = T.alloc_buffer((64,), scope="local.ub")
+            if core < 3:
+                T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(a[0]), 1, T.address_of(x[core, 0]), 1, 64)
+                T.call_extern("void", "tw.vconv.fp16.fp32.rne.1d", T.address_of(w[0]), 1, T.address_of(a[0]), 1, 64)
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[core, i, 0]), 1, T.address_of(w[0]), 1, 64)
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(x: T.Buffer((3, 64), "float16"), y: T.Buffer((4, 8, 64), "float32")) -> None:
+        core = T.launch_thread("blockIdx.x", 4)
+        a = T.alloc_buffer((64,), "float16", scope="local.ub")
+        w = T.alloc_buffer((64,), scope="local.ub")
+        if core < 3:
+            T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(a[0]), 1, T.address_of(x[core, 0]), 1, 64)
+        if core < 3:
+            T.call_extern("void", "tw.vconv.fp16.fp32.rne.1d", T.address_of(w[0]), 1, T.address_of(a[0]), 1, 64)
+        for i in range(8):
+            if core < 3:
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[core, i, 0]), 1, T.address_of(w[0]), 1, 64)
+
+    rewrites(before, after)
