@@ -211,9 +211,12 @@ def _has_loops(results: Sequence[Any]) -> bool:
 def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     from tvm import te
 
+    from compiler.tiling.masters import columns_second
     from compiler.tir.displacement import copies_in_order
 
     function = results[0] if _has_loops(results) else te.create_prim_func([*tensors, *results])
+    if attrs["tw.schedule"] == "matmul":
+        function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):
         attrs = {**attrs, "tw.schedule": "view"}
     return function.with_attrs(attrs)

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.sym import detect_linear_equation
 
 from compiler.tiling.schedule import schedule_of
-from compiler.tir.structure import structural_walk
+from compiler.tir.sblocks import block_with
+from compiler.tir.structure import items, structural_map, structural_walk
 
 PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
 
@@ -75,6 +76,27 @@ def is_product(block: Any) -> bool:
     inner = {var for var, role in zip(variables, roles, strict=True) if role in "mnk"}
     is_one = roles.count("k") == 1 and all(_is_matrix(load, variables, inner) for load in (a, b))
     return is_one and _ends_with_columns(store, dict(zip(variables, roles, strict=True)))
+
+
+def columns_second(func: Any) -> Any:
+    """The function with the factors of a product the other way round where that makes it one for the cube.
+
+    The second one is who says where in a row of the result a sum goes.
+    """
+
+    def turned(block: Any) -> Any:
+        store, reads = block.body, items(block.reads)
+        if block.init is None or len(reads) != 2 or not isinstance(store, tirx.BufferStore) or is_product(block):
+            return block
+        if not isinstance(store.value, tirx.Add) or not isinstance(store.value.b, tirx.Mul):
+            return block
+        factors = store.value.b
+        total = tirx.Add(store.value.a, tirx.Mul(factors.b, factors.a))
+        body = tirx.BufferStore(store.buffer, total, store.indices)
+        other = block_with(block, body=body, reads=reads[::-1])
+        return other if is_product(other) else block
+
+    return func.with_body(structural_map(func.body, (s_tir.SBlock, turned)))
 
 
 def _is_matrix(load: Any, variables: Sequence[Any], inner: set[Any]) -> bool:

@@ -24,6 +24,7 @@ from compiler.kernels import NoRoadLeft, compile_kernel
 from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
+from compiler.tiling.masters import columns_second
 from tests.tiling.kernels import exact, random
 
 SUMS = {"float16": "float32", "float32": "float32", "int8": "int32"}
@@ -106,7 +107,7 @@ def _defined(contraction: Contraction, shapes: Sequence[tuple[int, ...]], shape:
     result = te.compute(shape, value, "sums")
     if contraction.relu:
         result = te.compute(shape, lambda *index: tirx.max(result(*index), tirx.const(0, wide)), "relu")
-    return te.create_prim_func([a, b, result])
+    return columns_second(te.create_prim_func([a, b, result]))
 
 
 def _expected(contraction: Contraction, arrays: Sequence[np.ndarray]) -> np.ndarray:

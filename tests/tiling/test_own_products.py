@@ -64,6 +64,11 @@ def a_convolution(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return te.compute(shape, lambda i, j: te.sum(wide(a[i, j + k]) * wide(b[k]), axis=k), "sums")
 
 
+def by_columns(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return te.compute((b.shape[0], a.shape[0]), lambda j, i: te.sum(wide(a[i, k]) * wide(b[j, k]), axis=k), "sums")
+
+
 def of_elements(place: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[..., te.Tensor]:
     """Rows are made of elements of a that lie anywhere."""
 
@@ -102,6 +107,7 @@ def test_random_ones_are_free_of_hazards_and_right(seed: int) -> None:
         (row_by_row, "matmul", ((37, 53), (37, 53)), False),
         (in_halves, "matmul", ((5, 37), (37, 29)), False),
         (where_data_says, "matmul", ((5, 37), (37, 29)), False),
+        (by_columns, "matmul", ((37, 53), (29, 53)), True),
         (every_second_row, "matmul", ((18, 37), (37, 29)), False),
         (every_second_step, "matmul", ((9, 74), (37, 29)), False),
         (backwards, "matmul", ((9, 37), (37, 29)), False),
