@@ -53,10 +53,6 @@ SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # four there).
 NEAR, UNLEARNED_RIVALS = 1.08, 4
 RIVALS = ((20_000, 3), (3_000, 2), (1_000, 1))  # from so many cycles on
-# Tiles are unlike where one keeps a queue busy for so many times the cycles, or has so many times the trips or turns:
-# of 129 kernels of models on tw1, the pick takes 2.7 % more than the best of a dozen tiles so, and 2.9 %
-# where rivals are the next in order, among them some of the same work.
-UNLIKE = 1.15
 # Passes that take long and change little of what rivals are compared by: only the winner goes through them.
 FINISHING = frozenset({"shift-addresses", "minimise-sync"})
 
@@ -273,7 +269,8 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
 def _rivals(found: Ranked, left: list[Ranked], chip: Chip) -> list[Ranked]:
     """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
     analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good.
-    Those come first that are not like one before: where ranking is wrong about a tile, it is about those like it."""
+    Those come first that are least like those before: by how many times the cycles one of their queues is busy, or how
+    many times the trips, turns or loads they have. Where ranking is wrong about a tile, it is about those like it."""
     most = next((count for cycles, count in RIVALS if found.cycles >= cycles), 0)
     if not most or not left:
         return []
@@ -283,16 +280,16 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip) -> list[Ranked]:
     tiles = [found, *([plain] if plain.analytical_cycles < found.analytical_cycles else []), *near]
     of_all: tuple[Any, ...] = found.works
     columns = Work(*(column[[one.number for one in tiles]] for column in of_all))
-    asked = np.maximum(1.0, [*queue_cycles(columns, chip), columns.trips, columns.turns])
+    asked = np.maximum(1.0, [*queue_cycles(columns, chip), columns.trips, columns.turns, columns.loads])
     works, order = np.stack(columns), [0]
-    unlike = other = np.full(len(tiles), fill_value=True)
-    while len(order) <= most and other.any():
+    other, apart = np.full(len(tiles), fill_value=True), np.full(len(tiles), np.inf)
+    while len(order) <= most:
         last = order[-1]
-        larger, less = (of(asked, asked[:, last, None]) for of in (np.maximum, np.minimum))
-        unlike = unlike & (larger >= UNLIKE * less).any(axis=0)
+        apart = np.minimum(apart, np.abs(np.log(asked / asked[:, last, None])).max(axis=0))
         other = other & (works != works[:, last, None]).any(axis=0)
-        if other.any():
-            order.append(int((unlike if unlike.any() else other).argmax()))
+        if not other.any():
+            break
+        order.append(int(np.where(other, apart, -1.0).argmax()))
     return [tiles[index] for index in order[1 : most + 1]]
 
 
