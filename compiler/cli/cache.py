@@ -69,9 +69,9 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
 
 def _lines(args: argparse.Namespace, cache: KernelCache, content: dict[str, Any]) -> Iterator[str]:
     if args.action == "status":
-        yield f"{cache.folder}: {content['entries']:,} kernels, {size_text(content['bytes'])}"
+        yield f"{cache.folder}: {content['entries']:,} entries, {size_text(content['bytes'])}"
     elif args.action == "clear":
-        yield f"{cache.folder}: removed {content['removed_entries']:,} kernels, {size_text(content['freed_bytes'])}"
+        yield f"{cache.folder}: removed {content['removed_entries']:,} entries, {size_text(content['freed_bytes'])}"
     else:
         kernels = content["kernels"]
         rows = [("kernel of", "class", "uses", "in the cache?")]

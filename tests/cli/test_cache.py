@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> str:
 
 def test_status_counts_and_clear_says_what_it_freed(folder: Path, model: str, capsys: Capture) -> None:
     assert main(["cache", "status"]) == 0
-    assert capsys.readouterr().out == f"{folder}: 0 kernels, 0 B\n"
+    assert capsys.readouterr().out == f"{folder}: 0 entries, 0 B\n"
     assert main(["compile", model, "--chip", "tiny"]) == 0
     count, size = len(list(folder.iterdir())), KernelCache(folder).size_bytes()
     assert count > 0
@@ -44,7 +44,7 @@ def test_status_counts_and_clear_says_what_it_freed(folder: Path, model: str, ca
         "freed_bytes": size,
     }
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"{folder}: removed 0 kernels, 0 B\n"
+    assert capsys.readouterr().out == f"{folder}: removed 0 entries, 0 B\n"
 
 
 def reasons(capsys: Capture, *words: str) -> set[str]:
