@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from tvm_ffi import structural_hash
+
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, Key, compiler_digest, default_folder
 from compiler.pipeline import Observer
@@ -44,7 +46,9 @@ class Memory:
             return None
         asked = [options.precision, options.shapes, options.dims, options.host_kernels]
         said = sha256(json.dumps(["decisions", *asked], sort_keys=True, default=list).encode()).hexdigest()
-        key = Key(imported.source_sha256, said, chip.content_hash, compiler_digest())
+        # The same file may be another graph: by operators that somebody declared.
+        graph = f"{imported.source_sha256} {structural_hash(imported.module)}"
+        key = Key(sha256(graph.encode()).hexdigest(), said, chip.content_hash, compiler_digest())
         return cls(KernelCache(default_folder()), key)
 
     def recalled(self) -> Decisions | None:

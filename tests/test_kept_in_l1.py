@@ -63,21 +63,21 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
 
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda found: -len(found.steps)))
-    assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16")).steps) == 3
+    assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False)).steps) == 3
 
 
 def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_program, cycles = ModelKernels.of, ModelKernels.cycles
+    in_program, cycles = ModelKernels.with_together, ModelKernels.cycles
 
-    def with_less_room(self: ModelKernels, module: Any) -> ModelKernels:
-        other = in_program(self, module)
+    def with_less_room(self: ModelKernels, chosen: Any) -> ModelKernels:
+        other = in_program(self, chosen)
         other._rooms = dict.fromkeys(other._rooms, LESS_BYTES)
         return other
 
     def slower_with_less_room(self: ModelKernels, use: Use) -> float:
         return 1e9 if room_bytes(use.job.func, self.chip) == LESS_BYTES else cycles(self, use)
 
-    monkeypatch.setattr(ModelKernels, "of", with_less_room)
+    monkeypatch.setattr(ModelKernels, "with_together", with_less_room)
     monkeypatch.setattr(ModelKernels, "cycles", slower_with_less_room)
     chip, options, observer = load_chip("tw1"), driver.Options("fp16", cache=False, jobs=1), Observer()
     kernels = driver.plan(SOURCE, chip, options, observer)

@@ -211,8 +211,8 @@ def _has_loops(results: Sequence[Any]) -> bool:
 def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     from tvm import te
 
-    from compiler.tiling.masters import columns_second
     from compiler.tir.displacement import copies_in_order
+    from compiler.tir.products import columns_second
 
     function = results[0] if _has_loops(results) else te.create_prim_func([*tensors, *results])
     if attrs["tw.schedule"] == "matmul":

@@ -27,12 +27,13 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut
 from compiler.tiling.late_division import Prepared, prepare
-from compiler.tiling.masters import Master, last_variable, masters_of, operands_of
+from compiler.tiling.masters import Master, last_variable, masters_of
 from compiler.tiling.matmul_work import AHEAD, relay_cycles
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter
+from compiler.tir.products import operands_of
 
 ROWS = (256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 16, 8, 4, 2, 1)
 EVEN, LEAST_EVEN = 2, 24  # parts of queries have a multiple of so many of them, and about so many at least

@@ -43,11 +43,12 @@ from compiler.tiling.convolution_stages import (
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Placed
-from compiler.tiling.masters import Master, masters_of, operands_of
+from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter, room_bytes
+from compiler.tir.products import operands_of
 from compiler.tir.structure import structural_walk
 
 WINDOW_AXES = (N, GROUP, DO, HO, WO, KD, C1, KH, KW, C0)  # of the windows' matrix

@@ -22,8 +22,9 @@ from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
-from compiler.tiling.masters import masters_of, operands_of
+from compiler.tiling.masters import masters_of
 from compiler.tiling.schedule import schedule_of
+from compiler.tir.products import operands_of
 from compiler.tir.rewriter import substitute
 from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map, structural_walk

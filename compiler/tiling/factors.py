@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from compiler.tiling.masters import is_product
+from compiler.tir.products import is_product
 from compiler.tir.sblocks import in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 

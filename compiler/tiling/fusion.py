@@ -18,8 +18,8 @@ from compiler import graph
 from compiler.parts import MOVES
 from compiler.tiling.blocks import block_facts
 from compiler.tiling.factors import scaled_behind
-from compiler.tiling.masters import is_product
 from compiler.tiling.schedule import schedule_of
+from compiler.tir.products import is_product
 from compiler.tir.replaced import replaced
 from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map

@@ -18,8 +18,9 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from compiler.tiling import cube
-from compiler.tiling.masters import Master, masters_of, operands_of
+from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
+from compiler.tir.products import operands_of
 from compiler.tir.sblocks import block_with, in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
 

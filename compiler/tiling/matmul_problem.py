@@ -12,8 +12,9 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.grids import Grid
-from compiler.tiling.masters import Master, last_variable, operands_of
+from compiler.tiling.masters import Master, last_variable
 from compiler.tir.near import memory_of_parameter, room_bytes
+from compiler.tir.products import operands_of
 
 NO_LIMIT = 1 << 62
 

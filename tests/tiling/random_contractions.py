@@ -24,7 +24,7 @@ from compiler.kernels import NoRoadLeft, compile_kernel
 from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
-from compiler.tiling.masters import columns_second
+from compiler.tir.products import columns_second
 from tests.tiling.kernels import exact, random
 
 SUMS = {"float16": "float32", "float32": "float32", "int8": "int32"}
