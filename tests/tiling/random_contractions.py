@@ -18,6 +18,7 @@ from tvm import te, tirx
 
 from ci.random_cases import Outcome
 from compiler.codegen import GraphBuffer, PlacedKernel, link
+from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.isa.dtypes import Queue
 from compiler.kernels import NoRoadLeft, compile_kernel
@@ -64,7 +65,7 @@ def check(seed: int, chip: str) -> Outcome:
     contraction = _draw(Random(seed))
     try:
         error, unit = one_kernel(chip, contraction, np.random.default_rng(seed))
-    except NoRoadLeft:
+    except (NoRoadLeft, MemoryOverflow):  # a kernel, or all that it reads
         return Outcome(seed, chip, "", Counter({"too large": 1}))
     except (AssertionError, TilewrightError) as problem:
         return Outcome(seed, chip, f"{contraction}: {str(problem)[:300]}")
