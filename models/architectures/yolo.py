@@ -23,7 +23,7 @@ def yolo(
     score: float = 0.42,
 ) -> dict[str, str]:
     """Corners of all boxes, scores by class, and the (image, class, box) that were selected."""
-    side = graph.shape(image)[2]
+    batch, _, side, _ = graph.shape(image)
     x, channels, levels = image, graph.shape(image)[1], {}
     for index, width in enumerate(WIDTHS):
         gain = initial.LINEAR if index == 0 else initial.RELU
@@ -43,7 +43,7 @@ def yolo(
     decoded = []
     for stride, features in ((32, coarse), (16, fine)):
         with graph.scope(f"head{stride}"):
-            decoded.append(_decoded(graph, features, side // stride, stride, classes))
+            decoded.append(_decoded(graph, features, batch, side // stride, stride, classes))
     corners, by_class = (graph.op("Concat", *parts, axis=1) for parts in zip(*decoded, strict=True))
     scores = graph.op("Transpose", by_class, perm=[0, 2, 1])
     selected = graph.op("NonMaxSuppression", corners, scores, boxes_per_class, overlap, score)
@@ -66,12 +66,13 @@ def _conv(
         return graph.op("LeakyRelu", batch_norm(graph, "bn", x, channels[1], scale=scale), alpha=0.1)
 
 
-def _decoded(graph: Graph, x: str, side: int, stride: int, classes: int) -> tuple[str, str]:
-    """From a grid's channels to boxes [1, cells, 4] by their corners in pixels, and scores [1, cells, classes]."""
+def _decoded(graph: Graph, x: str, batch: int, side: int, stride: int, classes: int) -> tuple[str, str]:
+    """From channels to boxes [batch, cells, 4] by their corners in pixels, and scores [batch, cells, classes]."""
     anchors = np.array(ANCHORS[stride], np.float32)
     count = len(anchors)
     raw = convolution(graph, "conv", x, (128, count * (5 + classes)), 1, bias=True, gain=0.5)
-    raw = graph.op("Transpose", graph.op("Reshape", raw, [1, count, 5 + classes, side, side]), perm=[0, 1, 3, 4, 2])
+    raw = graph.op("Reshape", raw, [batch, count, 5 + classes, side, side])
+    raw = graph.op("Transpose", raw, perm=[0, 1, 3, 4, 2])
     centre, size, objectness, labels = graph.ops("Split", raw, [2, 2, 1, classes], outputs=4, axis=4)
     rows, columns = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
     cells = np.stack([columns, rows], -1).astype(np.float32)[None, None]
@@ -80,4 +81,4 @@ def _decoded(graph: Graph, x: str, side: int, stride: int, classes: int) -> tupl
     half = graph.op("Mul", size, 0.5)
     corners = graph.op("Concat", graph.op("Sub", centre, half), graph.op("Add", centre, half), axis=4)
     scores = graph.op("Mul", graph.op("Sigmoid", objectness), graph.op("Sigmoid", labels))
-    return graph.op("Reshape", corners, [1, -1, 4]), graph.op("Reshape", scores, [1, -1, classes])
+    return graph.op("Reshape", corners, [batch, -1, 4]), graph.op("Reshape", scores, [batch, -1, classes])

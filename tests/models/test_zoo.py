@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
+from ci.performance.models import BATCHES
 from compiler.errors import UsageError
+from compiler.frontend import import_model
 from compiler.target import load_chip
 from models import zoo
 from models.__main__ import main
@@ -91,6 +93,14 @@ def test_a_batch_of_another_size_gives_each_sample_what_it_gives_alone(name: str
     for index, each in enumerate(inputs):
         for key, value in run(model, each).items():
             np.testing.assert_allclose(joined[key][index], value[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted({*SMALL} & {*zoo.measured()}))
+def test_measured_models_hold_together_at_the_largest_batch_they_are_measured_at(name: str) -> None:
+    manifest = zoo.batched(name, max(BATCHES))
+    shapes = {each.name: each.shape for each in manifest.inputs if each.symbols}
+    imported = import_model(zoo.build(manifest).SerializeToString(), shapes=shapes)
+    assert [each.shape for each in imported.inputs] == [each.shape for each in manifest.inputs]
 
 
 def test_padding_leaves_at_least_half_of_every_sequence() -> None:
