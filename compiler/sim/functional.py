@@ -29,6 +29,8 @@ from compiler.sim.tape import Tape
 # Where matrices are kept as they are until somebody looks at their bytes.
 LAID_MEMORIES = frozenset({"l1", "l0a", "l0b", "l0c"})
 L0 = frozenset({"l0a", "l0b"})
+# Matrices that may wait under others until somebody asks for their bytes. Most are wholly overwritten before.
+MAX_UNDER = 16
 
 
 # ---- what a class does ------------------------------------------------------------------------------------
@@ -177,6 +179,8 @@ class _Core:
         self._sums = sums
         self._tape = tape
         self._laid: dict[str, dict[int, tuple[Laid, _Operand]]] = {name: {} for name in LAID_MEMORIES}
+        # Matrices of which another one took some bytes, oldest first, until somebody asks for the rest.
+        self._under: dict[str, list[tuple[int, Laid, _Operand]]] = {name: [] for name in LAID_MEMORIES}
         # Where an operand was found last: the start and holder of a kept matrix, and the part of it.
         self._known: dict[tuple[_Operand, int], tuple[int, _Operand, tuple[int, int, int, int] | None]] = {}
         self.loaded: list[int] = []
@@ -257,7 +261,10 @@ class _Core:
         kept = here.get(place)
         # Kept matrices share no bytes with each other: one that is wholly overwritten is the only one here.
         if here and not (kept is not None and o.dense and kept[1].extent == o.extent):
-            self._settle(o, place, overwritten=o.dense)
+            if o.dense:
+                self._cover(o, place)
+            else:
+                self._settle(o, place)
         here[place] = (result, o)
 
     def _overwrite(self, o: _Operand, place: int) -> np.ndarray:
@@ -269,18 +276,37 @@ class _Core:
             self._shared[o.memory].written(place, o.extent)
         return self._array(o, place)
 
+    def _cover(self, o: _Operand, place: int) -> None:
+        """A matrix takes these bytes: those below it are gone, or wait for somebody who asks for what is left."""
+        here, under, end = self._laid[o.memory], self._under[o.memory], place + o.extent
+        under += [(start, *here.pop(start)) for start in _overlapping(here, place, end)]
+        under[:] = [each for each in under if not (place <= each[0] and each[0] + each[2].extent <= end)]
+        if len(under) > MAX_UNDER:
+            self._write_under(o.memory)
+
     def _settle(self, o: _Operand, place: int, overwritten: bool = False) -> None:
         """Write out every kept matrix that shares bytes with this operand, or drop it if all of it is overwritten."""
         here, end = self._laid[o.memory], place + o.extent
-        for start, (laid, holder) in list(here.items()):
-            if start < end and place < start + holder.extent:
-                if not (overwritten and place <= start and start + holder.extent <= end):
-                    self._give_back(holder, start)
-                    array = self._array(holder, start)
-                    store(array, laid)
-                    if self._tape is not None:
-                        self._tape.add(partial(store, array, laid))
-                del here[start]
+        if any(start < end and place < start + holder.extent for start, _, holder in self._under[o.memory]):
+            self._write_under(o.memory)
+        for start in _overlapping(here, place, end):
+            laid, holder = here[start]
+            if not (overwritten and place <= start and start + holder.extent <= end):
+                self._write(laid, holder, start)
+            del here[start]
+
+    def _write_under(self, memory: str) -> None:
+        """All of them, as a later one may share bytes with an earlier one."""
+        for start, laid, holder in self._under[memory]:
+            self._write(laid, holder, start)
+        self._under[memory].clear()
+
+    def _write(self, laid: Laid, holder: _Operand, start: int) -> None:
+        self._give_back(holder, start)
+        array = self._array(holder, start)
+        store(array, laid)
+        if self._tape is not None:
+            self._tape.add(partial(store, array, laid))
 
     def _give_back(self, o: _Operand, place: int) -> None:
         """Bytes are about to change: those that products wait for, and matrices in L0, are used before."""
@@ -292,6 +318,15 @@ class _Core:
             for start, (laid, holder) in here.items():
                 if isinstance(laid, _Late) and laid.start < end and place < laid.end:
                     here[start] = (laid.kept(self._tape), holder)
+        for under in (self._under[name] for name in L0):
+            for index, (start, laid, holder) in enumerate(under):
+                if isinstance(laid, _Late) and laid.start < end and place < laid.end:
+                    under[index] = (start, laid.kept(self._tape), holder)
+
+
+def _overlapping(here: Mapping[int, tuple[Laid, _Operand]], place: int, end: int) -> list[int]:
+    """Where the kept matrices begin that share bytes with these."""
+    return [start for start, (_, holder) in here.items() if start < end and place < start + holder.extent]
 
 
 def _compute(plan: _Plan, values: list[Any]) -> Any:

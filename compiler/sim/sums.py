@@ -17,6 +17,9 @@ from compiler.sim.tape import Tape
 # the caches.
 MAX_PENDING = 64
 MAX_WORKERS = 8
+# Multiplications of a product, on average, from which workers gain. Below it they spend more time on turns at the
+# interpreter than they save: with two, a run of ResNet-50 takes half as long again as with one.
+WORTH_SHARING = 3 << 17
 
 # Bytes that a sum will be made of: whose they are, the first, and the one behind the last.
 Borrowed = tuple[object, int, int]
@@ -73,11 +76,14 @@ class Sums:
         last = [each for each in self._waiting if not each.continued and not each.formed]
         self._waiting.clear()
         self._borrowed.clear()
-        recipes = [each.recipe() for each in last] if self._tape is not None else []
-        self._pool.each(Sum.form, last)
+        recipes = [each.recipe() for each in last]
+        products = [product for recipe in recipes for product in recipe.products]
+        worth_sharing = sum(each.m * each.n * each.k for each in products) >= WORTH_SHARING * len(products)
+        for_each = self._pool.each if worth_sharing else _each
+        for_each(Sum.form, last)
         if self._tape is not None:
             again = [_Again(recipe, each.form()) for recipe, each in zip(recipes, last, strict=True)]
-            self._tape.add(partial(self._pool.each, _Again.form, again), sum(each.result.size for each in again))
+            self._tape.add(partial(for_each, _Again.form, again), sum(each.result.size for each in again))
 
 
 class _Again(NamedTuple):

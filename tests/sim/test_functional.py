@@ -118,6 +118,30 @@ def test_a_result_that_is_overwritten_in_part_keeps_the_rest() -> None:
     assert (found[:16, 16:] == 7.0).all()
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_left_of_matrices_in_l0_is_what_their_bytes_are(seed: int) -> None:
+    """Matrices over parts of others, of kept matrices and of bytes that change, and products that read across them."""
+    rng = np.random.default_rng(seed)
+    body = """
+    ldnz.ddr.fp16 [0], [a], <64, 64>, 64, 64
+    ld.ddr.l1.fp16.1d [65536; 1], [b; 1], <4096>
+    barrier_all
+    ldl0a.fp16 [0], [0], <64, 64>, 64
+    ldl0b.fp16 [0], [0], <32, 32>, 64
+    mfill.fp32 [0], <32, 32>, 0.0
+    barrier_all
+    """
+    for _ in range(12):
+        m, k = (16 * int(blocks) for blocks in rng.integers(1, 4, 2))
+        place = 512 * int(rng.integers(0, 16 - m * k // 256 + 1))
+        load = f"ldl0a.fp16 [{place}], [{rng.choice([0, 1024, 65536, 65536 + 2048])}], <{m}, {k}>, 64\n"
+        change = f"filll1.fp16.1d [{rng.choice([2048, 65536 + 512])}; 1], <512>, {rng.integers(1, 9)}.0\n"
+        product = f"madacc.fp16 [0], [{512 * int(rng.integers(0, 13))}], [0], <32, 32, 32>\n"
+        body += str(rng.choice([load, load, change, product], p=[0.3, 0.3, 0.2, 0.2])) + "barrier_all\n"
+    body += "madacc.fp16 [0], [0], [0], <32, 32, 32>\n"
+    agreed(body + STORE.format(result="fp32", m=32, n=32, pitch=32))
+
+
 def test_cores_hand_on_what_they_computed() -> None:
     """Every core adds one to its neighbour's numbers, three times around, by barriers and by flags."""
     around = """
