@@ -287,13 +287,16 @@ class _Core:
     def _settle(self, o: _Operand, place: int, overwritten: bool = False) -> None:
         """Write out every kept matrix that shares bytes with this operand, or drop it if all of it is overwritten."""
         here, end = self._laid[o.memory], place + o.extent
-        if any(start < end and place < start + holder.extent for start, _, holder in self._under[o.memory]):
+        found = [(start, *here.pop(start)) for start in _overlapping(here, place, end)]
+        # What waits below them must not be written later: over their bytes, that is.
+        low = min((start for start, *_ in found), default=place)
+        high = max((start + holder.extent for start, _, holder in found), default=end)
+        under = self._under[o.memory]
+        if any(start < max(high, end) and min(low, place) < start + holder.extent for start, _, holder in under):
             self._write_under(o.memory)
-        for start in _overlapping(here, place, end):
-            laid, holder = here[start]
+        for start, laid, holder in found:
             if not (overwritten and place <= start and start + holder.extent <= end):
                 self._write(laid, holder, start)
-            del here[start]
 
     def _write_under(self, memory: str) -> None:
         """All of them, as a later one may share bytes with an earlier one."""
