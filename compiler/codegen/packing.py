@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 
 @dataclass(frozen=True)
+class Span:
+    """Bytes of a buffer, from ``low`` to before ``high``, that are needed from step ``first`` to step ``last``."""
+
+    low: int
+    high: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Lifetime:
-    """Bytes that are needed from step ``first`` to step ``last``, both included."""
+    """Bytes that are needed from step ``first`` to step ``last``, both included.
+
+    Where not all of them are needed for so long, ``spans`` say which are needed when.
+    """
 
     size_bytes: int
     first: int
     last: int
+    spans: tuple[Span, ...] = ()
+
+    def all_spans(self) -> tuple[Span, ...]:
+        return self.spans or (Span(0, self.size_bytes, self.first, self.last),)
+
+    def until(self, last: int) -> Lifetime:
+        """The same with all that was needed up to then, needed up to a later step."""
+        return replace(self, last=last, spans=tuple(replace(span, last=last) for span in self.spans))
 
     def meets(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
@@ -31,10 +52,10 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 def live_by_step(lives: Sequence[Lifetime], alignment: int) -> list[int]:
     """By step, the bytes that live then."""
     changes = [0] * (max((life.last for life in lives), default=-1) + 2)
-    for life in lives:
-        size = _aligned(life.size_bytes, alignment)
-        changes[life.first] += size
-        changes[life.last + 1] -= size
+    for span in (span for life in lives for span in life.all_spans()):
+        size = _aligned(span.high - span.low, alignment)
+        changes[span.first] += size
+        changes[span.last + 1] -= size
     return list(accumulate(changes))[:-1]
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from compiler.codegen.gaps import pack_in_order
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.memory import MemoryOverflow
-from compiler.codegen.packing import Lifetime, live_by_step, live_peak
+from compiler.codegen.packing import Lifetime, Span, live_by_step, live_peak
 from compiler.codegen.shared_room import SharedRoom
 from compiler.target import Chip
 
@@ -91,7 +92,7 @@ def plan(
     alignment = _alignment(chip)
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
     places, end = _apart(buffers, alignment, clusters)
-    lives = _lifetimes([kernel.bindings() for kernel in kernels], parts)
+    lives = _lifetimes([kernel.bindings() for kernel in kernels], buffers)
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
     wanted = _movable(kernels, [*between, *far], parts) if llb and llb_pays(chip) else []
@@ -136,7 +137,7 @@ def far_results(
                 found.setdefault(outer, kernel.name)
             if index not in kernel.code.touched.movable:
                 stuck.setdefault(outer, kernel.name)
-    lives = _lifetimes([kernel.bindings() for kernel in kernels], parts)
+    lives = _lifetimes([kernel.bindings() for kernel in kernels], buffers)
     inner = [b for b in [*buffers, *scratch(kernels, "llb")] if b.role == "intermediate" and not b.whole]
     live = live_by_step(list(_sized(inner, lives).values()), _alignment(chip))
 
@@ -186,7 +187,7 @@ def foresee(
     ``in_place``: by step, which arguments may be written over which others.
     """
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
-    lives = _lifetimes(steps, parts)
+    lives = _lifetimes(steps, buffers)
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     runs = _runs(steps, in_place or [()] * len(steps), between, lives, parts)
     rooms = (SharedRoom(int(chip.memory_bytes("llb") * share), _alignment(chip)) for share in (KEPT_SHARE, TIGHT_SHARE))
@@ -308,7 +309,7 @@ def _with_runs(
     whole = [sorted(names, key=lambda name: sized[name].first) for names in members.values()]
     best, most = room, -1
     while True:
-        together = {run[0]: replace(sized[run[0]], last=sized[run[-1]].last) for run in whole}
+        together = {run[0]: sized[run[0]].until(sized[run[-1]].last) for run in whole}
         found = room.with_all(together, {run[0]: len(run) for run in whole})
         missing = [run for run in whole if run[0] not in found.offsets and len(run) > 1]
         found.offsets |= {name: found.offsets[run[0]] for run in whole if run[0] in found.offsets for name in run[1:]}
@@ -397,15 +398,37 @@ def _outer(name: str, parts: Mapping[str, GraphBuffer]) -> str:
     return parts[name].whole if name in parts else name
 
 
-def _lifetimes(steps: Sequence[Sequence[str]], parts: Mapping[str, GraphBuffer]) -> dict[str, Lifetime]:
-    """From the first kernel that uses a buffer, or a part of it, to the last one."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+def _lifetimes(steps: Sequence[Sequence[str]], buffers: Iterable[GraphBuffer]) -> dict[str, Lifetime]:
+    """From the first kernel that uses a buffer, or a part of it, to the last one; by spans, where parts of it are used
+    earlier or later than others.
+    """
+    known = {buffer.name: buffer for buffer in buffers}
+    uses = dict[str, dict[tuple[int, int], tuple[int, int]]]()  # by buffer and bytes: first and last
     for step, names in enumerate(steps):
-        for name in (_outer(name, parts) for name in names):
-            first.setdefault(name, step)
-            last[name] = step
-    return {name: Lifetime(0, first[name], last[name]) for name in first}
+        for name in dict.fromkeys(names):
+            buffer = known.get(name)
+            outer, low = (buffer.whole or name, buffer.offset) if buffer else (name, 0)
+            high = low + buffer.size_bytes if buffer else 0
+            ranges = uses.setdefault(outer, {})
+            ranges[low, high] = ranges.get((low, high), (step, step))[0], step
+    return {name: _life_of(ranges) for name, ranges in uses.items()}
+
+
+def _life_of(uses: Mapping[tuple[int, int], tuple[int, int]]) -> Lifetime:
+    first, last = min(begin for begin, _ in uses.values()), max(end for _, end in uses.values())
+    whole = Lifetime(0, first, last)
+    if all(each == (first, last) for each in uses.values()):
+        return whole
+    edges, spans = sorted({edge for both in uses for edge in both}), list[Span]()
+    for low, high in pairwise(edges):
+        within = [each for (begin, end), each in uses.items() if begin <= low and high <= end]
+        if not within:
+            continue
+        span = Span(low, high, min(begin for begin, _ in within), max(end for _, end in within))
+        if spans and spans[-1].high == low and (spans[-1].first, spans[-1].last) == (span.first, span.last):
+            span = replace(spans.pop(), high=high)
+        spans.append(span)
+    return whole if len(spans) == 1 else replace(whole, spans=tuple(spans))
 
 
 def _aligned(size: int, alignment: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from compiler.codegen.packing import Lifetime, gap
+from compiler.codegen.packing import Lifetime, Span, gap
 
 
 def _first_of(longest: int) -> Callable[[Lifetime], tuple[int, ...]]:
@@ -58,15 +58,38 @@ class SharedRoom:
 
     def place(self, name: str, life: Lifetime) -> bool:
         """Whether there is room: then it is taken."""
-        steps = range(life.first, life.last + self.later + 1)
-        size = -(-life.size_bytes // self.alignment) * self.alignment
-        start = gap(size, sorted({span for step in steps for span in self._taken.get(step, ())}))
-        if start + size > self.capacity:
+        spans = [self._whole_units(span) for span in life.all_spans()]
+        start = self._start(spans)
+        if start + max(span.high for span in spans) > self.capacity:
             return False
-        for step in steps:
-            self._taken.setdefault(step, []).append((start, start + size))
+        for span in spans:
+            for step in self._steps(span):
+                self._taken.setdefault(step, []).append((start + span.low, start + span.high))
         self.offsets[name] = start
         return True
+
+    def _start(self, spans: Sequence[Span]) -> int:
+        """Of the tightest gap for a buffer; of the first, where its spans are needed at different times."""
+        if len(spans) == 1:
+            return gap(spans[0].high, self._taken_in(spans[0]))
+        start, taken, last = 0, [self._taken_in(span) for span in spans], -1
+        while start != last:
+            last = start
+            for span, others in zip(spans, taken, strict=True):
+                for low, high in others:
+                    if low < start + span.high and start + span.low < high:
+                        start = high - span.low
+        return start
+
+    def _taken_in(self, span: Span) -> list[tuple[int, int]]:
+        return sorted({each for step in self._steps(span) for each in self._taken.get(step, ())})
+
+    def _steps(self, span: Span) -> range:
+        return range(span.first, span.last + self.later + 1)
+
+    def _whole_units(self, span: Span) -> Span:
+        low, high = span.low // self.alignment, -(-span.high // self.alignment)
+        return replace(span, low=low * self.alignment, high=high * self.alignment)
 
     def missing(self, names: Iterable[str]) -> bool:
         return any(name not in self.offsets for name in names)

@@ -22,7 +22,7 @@ PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many
 TIGHT_PAYS = 0.9
 
 
-def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
+def best(module: Any, cuts: Cuts, chip: Chip, *, room_ahead: bool = True) -> Choice:
     """How the calls of main run on a chip whose LLB keeps what lies between them."""
     body = graph.read(module["main"])
     storage = storage_of(module, body)
@@ -34,6 +34,7 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
         Cost(module, storage, chip).cycles,
         1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
         int(room_bytes(chip) * PACKED_SHARE),
+        room_ahead,
     )
     found = problem.best()
     if not candidates:

@@ -69,6 +69,7 @@ class Problem:
     cost: Cost
     far_cycles_per_byte: float
     room_bytes: int
+    room_ahead: bool = True  # whether what is made in pieces has room for all of them, before its last piece is made
 
     def best(self) -> Choice:
         """The best, as far as the model knows."""
@@ -134,20 +135,25 @@ class Problem:
         for way in after:
             if count % way.count == 0:  # the pyramid goes on
                 if count == way.count:
-                    own, reserved = live / count, way.reserved_bytes
+                    own, reserved, last = live / count, way.reserved_bytes, 0.0
                 else:  # what is a part has its own place, in that of the whole piece
-                    reserved = way.reserved_bytes + crossing / way.count
+                    reserved, last = way.reserved_bytes + crossing / way.count, self._last_piece(crossing, count)
                     own = (live + replaced - crossing) / count
-                found.append(self._way(move.at, count, own, reserved, 0.0, way, way.slack_bytes))
+                found.append(self._way(move.at, count, own, reserved, 0.0, way, way.slack_bytes, last=last))
                 if count == 1 or self.storage.operators[way.at].is_view:  # which has no name in a schedule
                     continue
             # Another one begins: what lies between them is there as a whole, on the chip if both leave room for it.
             own = (live + replaced - crossing) / count
+            room, last = self.room_bytes, self._last_piece(crossing, count)
             if crossing * (1 - 1 / way.count) <= way.slack_bytes:
-                found.append(self._way(move.at, count, own, crossing, 0.0, way, self.room_bytes, breaks=True))
+                found.append(self._way(move.at, count, own, crossing, 0.0, way, room, last=last, breaks=True))
             far = move.border.far_bytes * self.far_cycles_per_byte
-            found.append(self._way(move.at, count, own, 0.0, far, way, self.room_bytes, breaks=True))
+            found.append(self._way(move.at, count, own, 0.0, far, way, room, breaks=True))
         return found
+
+    def _last_piece(self, crossing: float, count: int) -> float:
+        """The bytes that nothing needs before the last piece of what crosses a border is made."""
+        return 0.0 if self.room_ahead else crossing / count
 
     def _way(
         self,
@@ -159,13 +165,15 @@ class Problem:
         after: _Way | None,
         slack: float,
         *,
+        last: float = 0.0,
         breaks: bool = False,
     ) -> _Way:
+        """``last``: the bytes of what is reserved that no call before this one has to leave free."""
         near = own + reserved <= self.room_bytes
         cycles = round(self.cost(at, count, near) + more) + (after.cycles if after else 0)
         left = self.room_bytes - own - reserved if near else 0.0
         is_given = at == after.at - 1 and after.is_given if after else at == len(self.allowed) - 1
-        return _Way(cycles, at, count, reserved, min(slack, left), after, breaks, is_given)
+        return _Way(cycles, at, count, reserved - last, min(slack, left), after, breaks, is_given)
 
 
 def _front(ways: Iterable[_Way]) -> list[_Way]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
 from random import Random
 
 import pytest
 
-from compiler.codegen.packing import Lifetime, live_peak
+from compiler.codegen.packing import Lifetime, Span, live_by_step, live_peak
 from compiler.codegen.shared_room import SharedRoom
 
 
@@ -40,6 +41,34 @@ def test_chains_take_little_more_than_what_lives_at_once(seed: int) -> None:
             apart = start + life.size_bytes <= beside or beside + other.size_bytes <= start
             assert apart or not life.meets(other)
     assert sum(life.size_bytes for life, _ in placed) >= 0.9 * sum(life.size_bytes for life in lives.values())
+
+
+def test_bytes_that_are_not_needed_yet_are_used_by_others() -> None:
+    """As pieces of a tensor of which the second is made late."""
+    pieces = Lifetime(80, 0, 9, (Span(0, 40, 0, 9), Span(40, 80, 6, 9)))
+    lives = {"pieces": pieces, "early": Lifetime(60, 0, 5), "late": Lifetime(20, 6, 9)}
+    assert live_by_step(list(lives.values()), 1) == [100] * 10
+    assert set(SharedRoom(100, 1).with_all(lives).offsets) == set(lives)
+    whole = {**lives, "pieces": Lifetime(80, 0, 9)}
+    assert set(SharedRoom(100, 1).with_all(whole).offsets) != set(lives)
+    assert pieces.until(12).spans == (Span(0, 40, 0, 12), Span(40, 80, 6, 12))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_overlaps_what_is_needed_by_spans(seed: int) -> None:
+    random, lives, taken = Random(seed), dict[str, Lifetime](), dict[tuple[int, int], str]()
+    for number in range(40):
+        first, size = random.randrange(20), random.randrange(1, 9)
+        last = first + random.randrange(6)
+        edges = sorted({0, size, *(random.randrange(size) for _ in range(random.choice((0, 0, 2))))})
+        spans = [Span(low, high, random.randint(first, last), last) for low, high in pairwise(edges)]
+        begin = min(span.first for span in spans)
+        lives[f"b{number}"] = Lifetime(size, begin, last, tuple(spans) if len(spans) > 1 else ())
+    for name, start in SharedRoom(24, 1).with_all(lives).offsets.items():
+        for span in lives[name].all_spans():
+            for at in product(range(span.first, span.last + 1), range(start + span.low, start + span.high)):
+                assert taken.setdefault(at, name) == name
+                assert at[1] < 24
 
 
 def test_what_is_free_is_known_by_step() -> None:

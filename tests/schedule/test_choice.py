@@ -124,6 +124,14 @@ def test_what_lies_between_runs_of_pieces_stays_on_the_chip_where_there_is_room(
     assert found.cycles == min(cycles(chain(sizes, weights, 600), counts) for counts in product(COUNTS, repeat=6))
 
 
+def test_larger_pieces_where_what_is_not_made_yet_takes_no_room() -> None:
+    """Two halves are joined: while the second is worked on, only the first of them is there."""
+    ahead = chain([800, 800, 400, 400], [100, 100, 100, 900], 1000)
+    snug = replace(ahead, room_ahead=False).best()
+    assert snug.counts == (2, 2, 2, 1)
+    assert snug.cycles < ahead.best().cycles
+
+
 def graph(edges: dict[int, list[int]], sizes: list[int], weights: list[int], room: int, order: list[int]) -> Problem:
     """Calls that read what others make, in this order; costs are those of calls, wherever they stand in it."""
     place = {call: at for at, call in enumerate(order)}
