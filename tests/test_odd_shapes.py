@@ -37,6 +37,17 @@ def test_a_product_over_nothing_is_zero() -> None:
     check([node("Gemm", "x w b", "y")], {"x": x, "w": w, "b": b}, np.tile(b, (3, 1)))
 
 
+@pytest.mark.parametrize(
+    ("shape", "repeated"),
+    [((16, 1, 512), (16, 8, 512)), ((1, 7), (3000, 7)), ((2, 1, 1, 5), (2, 300, 40, 5)), ((3, 9, 1), (3, 9, 4000))],
+)
+def test_what_is_repeated_may_count_more_than_a_memory_holds(shape: tuple[int, ...], repeated: tuple[int, ...]) -> None:
+    """An operand of an instruction may not: a store counts what it repeats as often."""
+    x = normal(*shape)
+    given = {"shape": np.array(repeated)}
+    check([node("Expand", "x shape", "y")], {"x": x}, np.broadcast_to(x, repeated), **given)
+
+
 def test_a_product_of_vectors_has_no_axes() -> None:
     x, w = normal(70), normal(70)
     check([node("MatMul", "x w", "y")], {"x": x, "w": w}, np.asarray(x @ w))

@@ -47,8 +47,17 @@ def transfers(nest: Nest, chip: Chip) -> Iterator[Found]:
     if mnemonic is None:
         return
     for placement in _far_choices(nest, source, chip):
-        operands = transfer(mnemonic, nest.target, source, placement, *_strides(placement))
-        yield instruction_candidate([operands], placement, [], chip)
+        fitting = _counting(nest, placement, chip.memory.ub_bytes)  # what is repeated counts as often
+        operands = transfer(mnemonic, nest.target, source, fitting, *_strides(fitting))
+        yield instruction_candidate([operands], fitting, [], chip)
+
+
+def _counting(nest: Nest, placement: Placement, limit: int) -> Placement:
+    """With as many of the last dimensions as count so many elements at most."""
+    dims = placement.dims
+    while dims and prod(dim.bound for dim in dims) > limit:
+        dims = dims[1:]
+    return placement if dims == placement.dims else place(nest, dims)
 
 
 @recogniser
@@ -63,10 +72,8 @@ def through_ub(nest: Nest, chip: Chip) -> Iterator[Found]:
     size = DTYPES[source.dtype].itemsize
     limit = chip.memory.ub_bytes // STAGING_SHARE // size
     for placement in _far_choices(nest, source, chip):
-        dims = placement.dims
-        while dims and prod(dim.bound for dim in dims) > limit:
-            dims = dims[1:]
-        fitting = place(nest, dims)
+        fitting = _counting(nest, placement, limit)
+        dims = fitting.dims
         bounds = [dim.bound for dim in dims] or [1]
         buffer = calls.temporary("staging", bounds, TIR_DTYPE[source.dtype])
         staging = Access(buffer, tuple(calls.number(0) for _ in bounds), nest.loops, nest.surroundings)

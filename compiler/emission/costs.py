@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from compiler.isa.model import Instr, bind
+from compiler.isa.model import Instr, bind, counting_faults
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
@@ -22,6 +22,10 @@ def instruction_cycles(mnemonic: str, mods: tuple[str, ...], values: tuple[int, 
         if slot.kind in ("int", "addr") and not slot.lo <= value <= slot.hi:
             return f"{slot.name} must be in {slot.lo}..{slot.hi}, not {value}"
     args = bind(Instr(row, mods, values), values, chip)
+    # Extents are bounds here. Only what is repeated can count more than the memory holds that its buffer lies in.
+    if any(0 in view.strides for view in args.views):
+        for fault in counting_faults(args):
+            return fault
     for rule in row.rules:
         if not rule(args):
             return str(rule.__doc__)

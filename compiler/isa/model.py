@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.isa.dtypes import ALIGNMENT_BYTES, DTYPES, DType, Queue
+from compiler.isa.dtypes import ALIGNMENT_BYTES, DTYPES, SHARED_MEMORIES, DType, Queue
 from compiler.target import Chip
 
 REGISTERS = 32
 IMMEDIATE_MIN, IMMEDIATE_MAX = -(2**31), 2**31 - 1
 OFFSET_MIN, OFFSET_MAX = -(2**26), 2**26 - 1
+# Elements of one operand in DDR or LLB, repeated ones included; on chip it is the bytes of the memory. This bounds
+# what rules, costs and semantics may be asked to work on.
+MAX_ELEMENTS = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +332,16 @@ class Instr:
     row: Row
     mods: tuple[str, ...]
     values: tuple[Value, ...]
+
+
+def counting_faults(args: Args) -> list[str]:
+    """The operands that count more elements than they may."""
+    found = []
+    for tensor, view in zip(args.row.tensors, args.views, strict=True):
+        limit = MAX_ELEMENTS if view.memory in SHARED_MEMORIES else args.chip.memory_bytes(view.memory)
+        if view.size > limit:
+            found.append(f"{tensor.name} counts {view.size} elements; an operand in {view.memory} has at most {limit}")
+    return found
 
 
 def bind(instr: Instr, values: tuple[int, ...] | list[int], chip: Chip) -> Args:

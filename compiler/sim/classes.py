@@ -9,7 +9,7 @@ import numpy as np
 from compiler.errors import CapacityError, InvalidError, Problem
 from compiler.isa.dtypes import MEMORIES, SHARED_MEMORIES, Queue
 from compiler.isa.jit import kernel
-from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind
+from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind, counting_faults
 from compiler.isa.program import Program
 from compiler.isa.table.sync import IN_CLUSTER
 from compiler.isa.timing import contiguous_run
@@ -31,9 +31,6 @@ _KIND = {
 }
 QUEUES = len(Queue)
 READ, WRITE = 1, 2
-# Elements of one operand in DDR or LLB, repeated ones included; on chip it is the bytes of the memory. This bounds
-# what rules, costs and semantics may be asked to work on.
-MAX_ELEMENTS = 1 << 28
 OUTER_LOOPS = 5
 
 
@@ -120,13 +117,10 @@ def checked(instr: Instr, values: list[int], chip: Chip, cores: int) -> tuple[Ar
 
 def illegal(instr: Instr, args: Args) -> list[str]:
     """Why an instruction with values in range is not allowed."""
-    found = []
+    found = counting_faults(args)
     for tensor, view in zip(instr.row.tensors, args.views, strict=True):
         multiple = alignment_bytes(tensor, args)
         address = getattr(args, tensor.name)
-        limit = MAX_ELEMENTS if view.memory in SHARED_MEMORIES else args.chip.memory_bytes(view.memory)
-        if view.size > limit:
-            found.append(f"{tensor.name} counts {view.size} elements; an operand in {view.memory} has at most {limit}")
         if address % multiple:
             found.append(f"{tensor.name} is at {view.memory} address {address}; it must be a multiple of {multiple}")
     return found or [str(rule.__doc__) for rule in instr.row.rules if not rule(args)]
