@@ -4,7 +4,8 @@
 (:mod:`tests.tiling.random_products`), ``contractions`` sums of products over any axes
 (:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
 (:mod:`tests.tiling.random_chains`), ``networks`` such of convolutions and more that run in bands
-(:mod:`tests.schedule.random_networks`). Prints, for a failure, the seed that repeats it, and counts what it met.
+(:mod:`tests.schedule.random_networks`), ``transformers`` blocks of these
+(:mod:`tests.tiling.random_transformers`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ KINDS = {
     "contractions": "tests.tiling.random_contractions",
     "chains": "tests.tiling.random_chains",
     "networks": "tests.schedule.random_networks",
+    "transformers": "tests.tiling.random_transformers",
 }
 CHIPS = ("tw1", "tw2", "tiny")
 
