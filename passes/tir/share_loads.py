@@ -23,6 +23,7 @@ from passes.base import Pass
 
 FLAG_CYCLES = 3  # of the scalar unit for a flag between cores, in a loop over cores
 IN_L1 = 2  # turns for which the cube has work there
+FLAGS_OF_A_TURN = 2  # of one core that may pend: one nobody has waited for yet, while it brings the next piece
 FELT = 0.05  # of all cycles, that the first load waits longer
 
 
@@ -56,7 +57,7 @@ class ShareLoads(Pass):
        the piece of a turn is complete when each of them has said so.
     3. A core brings the pieces in the order in which it loads them, so that nobody waits for what comes later, and as
        far ahead as it takes them to arrive. It waits for the others' pieces on the way: no flag is set more often than
-       it can count.
+       it can count, if it counts to two.
     4. Where not all pieces fit in what the kernel may take of LLB, its slots are used in turn: a core that has loaded a
        piece tells the others, and who brings one waits until all have loaded the one that lies there. For that all
        cores run in all turns.
@@ -72,7 +73,7 @@ class ShareLoads(Pass):
 
     def run(self, subject: Any, chip: Chip) -> Any:
         sites = Sites.of(subject)
-        if sites.core is None or sites.cores < 2:
+        if sites.core is None or sites.cores < 2 or chip.cross_flag_max < FLAGS_OF_A_TURN:
             return subject
         choice = _Choice(sites, chip, near_parameters(subject), room_bytes(subject, chip) - sites.near_bytes)
         chosen = choice.best(self.always)
@@ -193,7 +194,7 @@ class _Choice:
         Of two cores, one may be this many periods ahead of what the other waits for, and be told of as many by a kernel
         that has begun on it already.
         """
-        cycles, most, found = self._cycles(chosen), (self.chip.cross_flag_max - 2) // 2, []
+        cycles, most, found = self._cycles(chosen), (self.chip.cross_flag_max - FLAGS_OF_A_TURN) // 2, []
         ddr_rate = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
         for each in chosen:
             period = each.period

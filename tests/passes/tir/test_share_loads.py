@@ -80,6 +80,11 @@ def test_cores_take_turns_in_bringing_what_all_load() -> None:
     keeps(ALWAYS, result, chip)
 
 
+def test_nothing_is_shared_where_flags_count_to_one() -> None:
+    chip = replace(load_chip("tiny"), cross_flag_max=1)
+    assert ALWAYS.run(chunks, chip).same_as(chunks)
+
+
 @T.prim_func(s_tir=True, private=True)
 def one_piece(a: T.Buffer((1024,), "float32"), o: T.Buffer((2, 1024), "float32")) -> None:
     bx = T.launch_thread("blockIdx.x", 2)
