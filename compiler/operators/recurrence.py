@@ -32,6 +32,7 @@ class Places:
     columns: int  # of the product, at once
     depth: int  # of the product, at once
     row_cores: int = 1  # that share the rows of a direction
+    directions: int = 1  # that one core works on, one after the other
     held: bool = True  # whether the weights stay beside the cube, or are read in every step
     scopes: bool = False
 
@@ -112,9 +113,11 @@ class _Lstm:
         given = [self.products, self.weights, self.first_output, self.first_cell]
         made = [self.outputs, self.last_output, self.last_cell, *kept.buffers]
         with (
-            self._cores(directions, self.places.row_cores) as (d, core),
+            self._cores(directions // self.places.directions, self.places.row_cores) as (part, core),
             ordered_block("steps", [*given, *kept.buffers], made),
+            loops(*[self.places.directions] * (self.places.directions > 1)) as own,
         ):
+            d = part * self.places.directions + own[0] if own else part
             if self.places.held:
                 self.copy_marked(kept.weights, (0, 0), lambda k, n: self.weights[d, k, n])
             with loops(trips) as (trip,):

@@ -6,7 +6,7 @@
                           h1 = h; outputs[step] = h }
 
 No core needs what another one makes, so that none waits within a step. Directions and rows of the batch have cores of
-their own.
+their own; where there are fewer cores than directions, each has them one after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     again = built_again(func, places).with_attrs(func.attrs)
     directions, batch, hidden = shape_of(func.params[2])
     words = (
-        f"{places.rows} of {batch} rows on {directions * places.row_cores} cores, "
+        f"{places.rows} of {batch} rows on {directions // places.directions * places.row_cores} cores, "
         f"product {places.rows}x{places.columns}x{places.depth} of {batch}x{GATES * hidden}x{hidden}"
     )
     return Tiled(again, words + (", weights held in L1" if places.held else ""))
@@ -44,6 +44,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
 def _places(func: Any, chip: Chip) -> Iterator[Places]:
     directions, batch, hidden = shape_of(func.params[2])
     size = DTYPES[ISA_DTYPE[str(func.params[1].dtype)]].itemsize
+    of_core = 1 if directions <= chip.cores else directions  # directions
     each = max(1, chip.cores // directions)  # cores of a direction
     divisors = [rows for rows in range(batch, 0, -1) if batch % rows == 0]
     first = min(rows for rows in divisors if batch // rows <= each)
@@ -54,8 +55,8 @@ def _places(func: Any, chip: Chip) -> Iterator[Places]:
             continue
         cores = max(cores for cores in range(1, each + 1) if (batch // rows) % cores == 0)
         if matrix + _padded(rows) * _padded(hidden) * size <= chip.memory.l1_bytes * _SPARE:
-            yield Places(rows, *cut, cores, held=True, scopes=True)
-        yield Places(rows, *cut, cores, held=False, scopes=True)
+            yield Places(rows, *cut, cores, of_core, held=True, scopes=True)
+        yield Places(rows, *cut, cores, of_core, held=False, scopes=True)
 
 
 def _cut(rows: int, hidden: int, size: int, chip: Chip) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,9 @@ def function_of(inputs: list[Array], direction: str) -> Any:
     return find_called("tilewright::LstmSteps").prim_func(types, {"direction": direction, **ACTIVATIONS})
 
 
-def run_on(chip: str, inputs: list[Array], direction: str) -> tuple[Run, str]:
+def run_on(chip: str, inputs: list[Array], direction: str, cores: int | None = None) -> tuple[Run, str]:
     target = load_chip(chip)
+    target = target if cores is None else replace(target, clusters=1, cores_per_cluster=cores)
     kernel = compile_kernel(function_of(inputs, direction), "recurrence", target, Observer())
     return simulate(
         alone(kernel.code, target), target, {f"p{n}": each for n, each in enumerate(inputs)}, hazards=True
@@ -76,6 +78,16 @@ def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, d
     tolerance = 1e-5 if dtype == "float32" else 4e-3
     for name, array in zip(("p4", "p5", "p6"), expected(inputs, direction), strict=True):
         np.testing.assert_allclose(run.outputs[name].astype(np.float64), array, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("chip", ["tiny", "tw1"])
+def test_directions_follow_each_other_where_there_is_one_core(chip: str) -> None:
+    inputs = drawn(2, 4, 48, 2, "float16")
+    run, tile = run_on(chip, inputs, "bidirectional", cores=1)
+    assert not run.hazards
+    assert "on 1 cores" in tile
+    for name, array in zip(("p4", "p5", "p6"), expected(inputs, "bidirectional"), strict=True):
+        np.testing.assert_allclose(run.outputs[name].astype(np.float64), array, rtol=4e-3, atol=4e-3)
 
 
 def test_a_step_takes_as_long_however_many_there_are() -> None:
