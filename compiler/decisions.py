@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Decisions:
     bands: bool  # whether calls may run in bands
-    room_ahead: bool  # whether pieces have room for all of their kind before the last is made
     copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
     sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
@@ -69,5 +68,4 @@ def _decisions(content: Any) -> Decisions | None:
     if not lists or not all(isinstance(index, int) for index in sums):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
-    bands, room_ahead, copies = (content[name] is True for name in ("bands", "room_ahead", "copies"))
-    return Decisions(bands, room_ahead, copies, calls, tuple(sums))
+    return Decisions(content["bands"] is True, content["copies"] is True, calls, tuple(sums))

@@ -29,7 +29,7 @@ from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegm
 from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
-from compiler.schedule.noted import is_searched, pieces_of, runs_in_bands
+from compiler.schedule.noted import runs_in_bands
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
 
@@ -103,8 +103,8 @@ def _as_decided(
     decided: Decisions, imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> Compilation | None:
     """What a search found before; None where it was for another model after all."""
-    taken = {pipeline.BANDS: decided.bands, pipeline.ROOM_AHEAD: decided.room_ahead}
-    observer = _without(observer, *(switch for switch, is_taken in taken.items() if not is_taken))
+    if not decided.bands:
+        observer = replace(observer, without=observer.without | {pipeline.BANDS})
     kernels = _planned(imported, chip, options, observer, decided)
     if not decided.copies:
         kernels = kernels.without_copies()
@@ -115,24 +115,13 @@ def _as_decided(
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    planned = _planned(imported, chip, options, observer)
-    found = _fastest(planned, chip, options, observer)
-    if manual_of(options) is not None:
+    found = _fastest(_planned(imported, chip, options, observer), chip, options, observer)
+    if manual_of(options) is not None or not runs_in_bands(found.module):
         return found
-    ways = list[ModelKernels]()
-    if runs_in_bands(planned.module):
-        # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
-        ways.append(_planned(imported, chip, options, _without(observer, pipeline.BANDS)))
-    if is_searched(planned.module):
-        # With as much room as there is, the search takes larger pieces, for which no places may be found.
-        snug = _planned(imported, chip, options, _without(observer, pipeline.ROOM_AHEAD))
-        ways += [snug] if pieces_of(snug.module) != pieces_of(planned.module) else []
-    others = [_fastest(each, chip, options, each.observer) for each in ways]
-    return min((found, *others), key=lambda each: each.predicted_cycles)
-
-
-def _without(observer: pipeline.Observer, *switches: str) -> pipeline.Observer:
-    return replace(observer, without=observer.without | {*switches})
+    # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
+    whole = replace(observer, without=observer.without | {pipeline.BANDS})
+    other = _fastest(_planned(imported, chip, options, whole), chip, options, whole)
+    return other if other.predicted_cycles < found.predicted_cycles else found
 
 
 def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -187,8 +176,6 @@ def _planned(
     passes, manual = pipeline.graph_passes(), manual_of(options)
     if manual is not None:
         passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
-    if pipeline.ROOM_AHEAD in observer.without:
-        passes = tuple(replace(one, room_ahead=False) if hasattr(one, "room_ahead") else one for one in passes)
     module = pipeline.run(passes, imported.module, chip, observer)
     return ModelKernels(imported, module, chip, options, observer, decided=decided)
 

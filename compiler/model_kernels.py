@@ -307,8 +307,8 @@ class ModelKernels:
     def decisions(self) -> Decisions:
         """What was decided for these kernels."""
         self.uses()
-        bands, room_ahead = (each not in self.observer.without for each in (pipeline.BANDS, pipeline.ROOM_AHEAD))
-        return Decisions(bands, room_ahead, self._may_copy, self.together, self._in_order)
+        bands = pipeline.BANDS not in self.observer.without
+        return Decisions(bands, self._may_copy, self.together, self._in_order)
 
     @property
     def has_copies(self) -> bool:

@@ -12,8 +12,6 @@ from compiler.errors import Problem, TilewrightError, UsageError
 from compiler.target import Chip
 
 BANDS = "schedule-bands"
-# A switch of `ScheduleGraph`: what is made in pieces has room for all of them, before its last piece is made.
-ROOM_AHEAD = "room-ahead"
 IN_PARTS = ("schedule-graph", BANDS)  # passes that are left out where tensors cannot be parts of others
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,27 +21,73 @@ PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many
 # Of the cycles of a schedule that leaves kernels their share of LLB, what one may take that does not: kernels may then
 # read again what they could share, and what is thought to fit may leave gaps.
 TIGHT_PAYS = 0.9
+# And one that leaves no room for what pieces are still to be made: not everything may then find a place.
+SNUG_PAYS = 0.995
+# Tensors that are tried in DDR: so many at a time, the largest of those that are made so few calls from a break and
+# take more than this part of the room. And how many of them are to lie there.
+TRIED_AT_ONCE = 4
+NEAR_BREAK = 5
+LARGE_SHARE = 0.25
+MOST_FAR = 2
 
 
-def best(module: Any, cuts: Cuts, chip: Chip, *, room_ahead: bool = True) -> Choice:
+def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
     """How the calls of main run on a chip whose LLB keeps what lies between them."""
     body = graph.read(module["main"])
     storage = storage_of(module, body)
     candidates = [] if fits(storage, chip) else _candidates(module, body)
-    own = frozenset(body.params)
+    own, cost = frozenset(body.params), Cost(module, storage, chip)
     problem = Problem(
         storage,
         [cuts.counts(call, candidates, own) for call in body.calls],
-        Cost(module, storage, chip).cycles,
+        cost.cycles,
         1000 / chip.bandwidth.ddr_bytes_per_kilocycle,
         int(room_bytes(chip) * PACKED_SHARE),
-        room_ahead,
     )
-    found = problem.best()
     if not candidates:
-        return found
-    tight = replace(problem, room_bytes=int(chip.memory_bytes("llb") * TIGHT_SHARE)).best()
+        return relieved(problem, cost)
+    ahead, snug = (_of_rooms(replace(problem, room_ahead=room_ahead), cost) for room_ahead in (True, False))
+    return snug if snug.cycles < ahead.cycles * SNUG_PAYS else ahead
+
+
+def _of_rooms(problem: Problem, cost: Cost) -> Choice:
+    found = relieved(problem, cost)
+    tight = relieved(replace(problem, room_bytes=int(cost.chip.memory_bytes("llb") * TIGHT_SHARE)), cost)
     return tight if tight.cycles < found.cycles * TIGHT_PAYS else found
+
+
+def relieved(problem: Problem, cost: Cost) -> Choice:
+    """The best choice, with tensors near its breaks in DDR as long as that is better: they leave their room to others.
+
+    What no choice takes less than is then what calls take that each have the chip for themselves.
+    """
+    found, taken = problem.best(), problem.storage
+    for _ in range(MOST_FAR):
+        ways = [
+            (replace(problem, storage=storage, cost=cost.of(storage).cycles).best(), storage)
+            for storage in _with_one_more_far(taken, found, problem.room_bytes)
+        ]
+        best, storage = min(ways, key=lambda way: way[0].cycles, default=(found, taken))
+        if best.cycles >= found.cycles:
+            break
+        found, taken = best, storage
+    if taken is problem.storage:
+        return found
+    least = sum(min(cost.cycles(at, count, True) for count in counts) for at, counts in enumerate(problem.allowed))
+    return replace(found, bound_cycles=min(found.cycles, int(least)))
+
+
+def _with_one_more_far(storage: Storage, found: Choice, room_bytes: int) -> Iterator[Storage]:
+    places = {at: place for place, at in enumerate(found.order)}
+
+    def is_candidate(number: int) -> bool:
+        tensor = storage.tensors[number]
+        if not tensor.is_between or tensor.size_bytes <= room_bytes * LARGE_SHARE:
+            return False
+        return any(abs(places[tensor.made] - at) <= NEAR_BREAK for at in found.breaks)
+
+    able = sorted(filter(is_candidate, range(len(storage.tensors))), key=lambda n: -storage.tensors[n].size_bytes)
+    yield from map(storage.with_far, able[:TRIED_AT_ONCE])
 
 
 def undivided_cycles(module: Any, chip: Chip) -> float:
@@ -77,6 +124,12 @@ class Cost:
         self.cycles = cache(self._cycles)
         self.work = cache(self._work_of)
         self._shares = cache(self._shares_of)
+
+    def of(self, storage: Storage) -> Cost:
+        """The same where tensors lie elsewhere."""
+        other = Cost(self.module, storage, self.chip)
+        other.work, other._shares = self.work, self._shares
+        return other
 
     def _cycles(self, at: int, count: int, near: bool) -> float:
         """Of all pieces of a call."""

@@ -51,11 +51,6 @@ def runs_in_bands(module: Any) -> bool:
     return graph.attribute(module["main"], BANDS) is not None
 
 
-def is_searched(module: Any) -> bool:
-    """Whether calls run in pieces that a search found."""
-    return graph.attribute(module["main"], SEARCH) is not None
-
-
 @dataclass(frozen=True)
 class Searched:
     """What the search for a schedule thinks of it: its cycles, and the fewest that any could be thought to take."""

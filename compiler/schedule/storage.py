@@ -39,10 +39,12 @@ class Tensor:
     last: int  # call that reads it
     is_result: bool = False  # of the model
     is_input: bool = False  # of the model: not a constant
+    is_far: bool = False  # whether it is to lie in DDR
 
     @property
     def is_between(self) -> bool:
-        return self.made >= 0 and not self.is_result
+        """Whether it takes room on the chip, or could."""
+        return self.made >= 0 and not self.is_result and not self.is_far
 
 
 @dataclass
@@ -52,6 +54,11 @@ class Storage:
     operators: tuple[Operator, ...]
     tensors: tuple[Tensor, ...]
     number: Mapping[Any, int] = field(repr=False)  # of a variable of the graph: its tensor
+
+    def with_far(self, number: int) -> Storage:
+        """The same with one more tensor in DDR."""
+        tensors = [replace(each, is_far=each.is_far or at == number) for at, each in enumerate(self.tensors)]
+        return replace(self, tensors=tuple(tensors))
 
     @cached_property
     def live_bytes(self) -> list[int]:
@@ -67,7 +74,7 @@ class Storage:
     def _replaced_bytes(self, at: int) -> int:
         """Of a tensor in whose bytes a call makes another."""
         able = (self.tensors[number] for number in self.operators[at].replaceable)
-        return next((tensor.size_bytes for tensor in able if tensor.last == at), 0)
+        return next((tensor.size_bytes for tensor in able if tensor.last == at and tensor.is_between), 0)
 
 
 def storage_of(module: Any, body: graph.Body) -> Storage:

@@ -45,7 +45,6 @@ class ScheduleGraph(Pass):
     name: ClassVar[str] = "schedule-graph"
     requires: ClassVar[frozenset[str]] = frozenset({"groups"})
     manual: Manual | None = None  # the schedule to be followed instead
-    room_ahead: bool = True  # of what is made in pieces, for all of them before the last is made: places are found then
 
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None:
@@ -57,7 +56,7 @@ class ScheduleGraph(Pass):
         if not llb_pays(chip) or fits(storage_of(subject, graph.read(subject["main"])), chip):
             return subject
         cuts = Cuts(subject)
-        found = best(subject, cuts, chip, room_ahead=self.room_ahead)
+        found = best(subject, cuts, chip)
         body = graph.read(subject["main"])
         body = replace(body, calls=tuple(body.calls[at] for at in found.order))
         return scheduled(subject, body, cuts, found.counts, found.breaks, {SEARCH: [found.cycles, found.bound_cycles]})

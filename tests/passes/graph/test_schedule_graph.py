@@ -104,8 +104,8 @@ def test_reports_name_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 def _force(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
     """So many pieces for each call that is no view, whatever fits."""
 
-    def forced(module: Any, cuts: Cuts, chip: Any, *, room_ahead: bool) -> Choice:
-        del chip, room_ahead
+    def forced(module: Any, cuts: Cuts, chip: Any) -> Choice:
+        del chip
         body = graph.read(module["main"])
         found, given = list[int](), iter(counts)
         for call in body.calls:

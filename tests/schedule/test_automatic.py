@@ -1,0 +1,55 @@
+"""What the search does beside choosing counts and breaks, by a cost of which all is known."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from compiler.schedule.automatic import Cost, relieved
+from compiler.schedule.choice import Problem
+from compiler.schedule.storage import Operator, Storage, Tensor
+
+COUNTS = (1, 2, 4, 8)
+
+
+class KnownCost:
+    """Calls that read weights for each piece, and move in DDR what lies there."""
+
+    def __init__(self, weights: list[int], storage: Storage) -> None:
+        self.weights, self.storage = weights, storage
+
+    def of(self, storage: Storage) -> KnownCost:
+        return KnownCost(self.weights, storage)
+
+    def cycles(self, at: int, count: int, near: bool) -> float:
+        operator, tensors = self.storage.operators[at], self.storage.tensors
+        moved = [tensors[n] for n in (*operator.reads, *operator.makes)]
+        far = sum(each.size_bytes for each in moved if not (near and each.is_between))
+        return max(far, count * self.weights[at]) + count
+
+
+def chain(sizes: list[int], weights: list[int], room: int) -> tuple[Problem, Cost]:
+    """Calls one after another; the last one makes what the model does."""
+    end = len(sizes) - 1
+    tensors = [Tensor(size, at, min(at + 1, end), is_result=at == end) for at, size in enumerate(sizes)]
+    operators = [Operator(f"f{at}", "f", (at - 1,) if at else (), (at,)) for at in range(len(sizes))]
+    storage = Storage(tuple(operators), tuple(tensors), {})
+    cost = cast(Any, KnownCost(weights, storage))
+    return Problem(storage, [COUNTS] * len(sizes), cost.cycles, 1.0, room), cost
+
+
+def test_a_tensor_goes_to_ddr_where_that_leaves_room_for_what_follows() -> None:
+    """Calls with large weights that are to be whole: with what the first of them reads, they do not fit; without it
+    they do, and it moves while the cube works."""
+    problem, cost = chain([800, 800, 700, 300, 300, 100], [10, 10, 300, 900, 900, 900], 700)
+    plain, found = problem.best(), relieved(problem, cost)
+    assert found.cycles < plain.cycles
+    assert found.bound_cycles <= found.cycles
+    assert found.counts[3:] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("room", [50, 5000])
+def test_nothing_goes_to_ddr_where_all_fits_or_nothing_does(room: int) -> None:
+    problem, cost = chain([800, 800, 700, 300], [10, 10, 300, 900], room)
+    assert relieved(problem, cost) == problem.best()
