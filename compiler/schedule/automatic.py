@@ -47,13 +47,19 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
     if not candidates:
         return relieved(problem, cost)
     ahead, snug = (_of_rooms(replace(problem, room_ahead=room_ahead), cost) for room_ahead in (True, False))
-    return snug if snug.cycles < ahead.cycles * SNUG_PAYS else ahead
+    return _if_it_pays(snug, ahead, SNUG_PAYS)
 
 
 def _of_rooms(problem: Problem, cost: Cost) -> Choice:
     found = relieved(problem, cost)
     tight = relieved(replace(problem, room_bytes=int(cost.chip.memory_bytes("llb") * TIGHT_SHARE)), cost)
-    return tight if tight.cycles < found.cycles * TIGHT_PAYS else found
+    return _if_it_pays(tight, found, TIGHT_PAYS)
+
+
+def _if_it_pays(one: Choice, safe: Choice, share: float) -> Choice:
+    """The safe one unless the other is clearly better; with what neither of them can be thought to take less than."""
+    chosen = one if one.cycles < safe.cycles * share else safe
+    return replace(chosen, bound_cycles=min(one.bound_cycles, safe.bound_cycles))
 
 
 def relieved(problem: Problem, cost: Cost) -> Choice:
