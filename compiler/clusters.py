@@ -1,8 +1,8 @@
-"""A model whose batch the clusters of a chip divide among them: each runs all of it on its own part.
+"""A model that clusters of a chip run by themselves: one alone, or several that divide its batch.
 
-The pass that divides a model says so in an attribute of `main`, whose shapes are then those of one cluster's part. The
-model's inputs and outputs are what they were. Kernels are compiled for one cluster, and linked for all of them
-(:mod:`compiler.codegen.clusters`).
+The pass that decides it says so in an attribute of `main`, whose shapes are then those of one cluster's part. The
+model's inputs and outputs are what they were. Kernels are compiled for one cluster, and linked for those that run
+(:mod:`compiler.codegen.clusters`); the others do nothing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,30 @@ from compiler.codegen.residence import GraphBuffer
 from compiler.frontend import Imported
 from compiler.target import Chip
 
-CLUSTERS = "tw.clusters"  # attribute of main: how many clusters divide it; one that has it is left as it is
+CLUSTERS = "tw.clusters"  # attribute of main: how many clusters run it, each its part; one that has it is left as it is
+TOGETHER = 0  # clusters: all work together on every kernel
 
 
 def clusters_of(module: Any) -> int:
-    return int(graph.attribute(module["main"], CLUSTERS, 1))
+    return int(graph.attribute(module["main"], CLUSTERS, TOGETHER))
 
 
 def chip_of(module: Any, chip: Chip) -> Chip:
     """What main's kernels are compiled for: the chip, or one of its clusters."""
-    return chip if clusters_of(module) == 1 else chip.one_cluster()
+    clusters = clusters_of(module)
+    return chip if clusters == TOGETHER else chip.one_cluster(clusters)
 
 
-def undivided(imported: Imported) -> Imported:
-    """A model that is to stay in one piece."""
-    module = imported.module.clone()
-    module["main"] = module["main"].with_attr(CLUSTERS, 1)
-    return replace(imported, module=module)
+def run_by(module: Any, clusters: int) -> Any:
+    """The module, whose main is already what so many clusters run."""
+    module = module.clone()
+    module["main"] = module["main"].with_attr(CLUSTERS, clusters)
+    return module
+
+
+def together(imported: Imported) -> Imported:
+    """A model that is to stay in one piece, for all clusters together."""
+    return replace(imported, module=run_by(imported.module, TOGETHER))
 
 
 def of_all(buffer: GraphBuffer, shapes: Mapping[str, Sequence[int]], clusters: int) -> GraphBuffer:

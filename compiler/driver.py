@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler import pipeline
 from compiler.buffers import Buffers
-from compiler.clusters import clusters_of, of_all, undivided
+from compiler.clusters import clusters_of, of_all, together
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
@@ -63,7 +63,7 @@ class Compilation:
 
     @property
     def clusters(self) -> int:
-        """How many clusters run all of it, each on its part of the batch; one where they work together."""
+        """How many clusters run it, each on its part of the batch; none where all work together on every kernel."""
         return clusters_of(self.module)
 
     @cached_property
@@ -148,7 +148,7 @@ def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pip
     steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
-        kernels = _planned(undivided(kernels.imported), chip, options, observer)
+        kernels = _planned(together(kernels.imported), chip, options, observer)
         steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.buffers.parts.within:
         kernels = kernels.apart_from_each_other()
@@ -254,7 +254,7 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, role)
         elif buffer.role == "output" and name not in written:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
-        declared.append(buffer if planned.clusters == 1 else of_all(buffer, planned.shapes, planned.clusters))
+        declared.append(buffer if planned.clusters <= 1 else of_all(buffer, planned.shapes, planned.clusters))
     kernels = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(run)]
     return link(
         kernels,

@@ -13,7 +13,7 @@ import pytest
 
 from compiler import driver, model_kernels, pipeline
 from compiler.artifact import model_to_bytes
-from compiler.clusters import CLUSTERS, clusters_of, of_all
+from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, of_all
 from compiler.codegen.residence import GraphBuffer
 from compiler.cost.prediction import predict_program
 from compiler.frontend import import_model
@@ -168,7 +168,7 @@ def test_what_the_host_computes_a_part_of_stays_in_one_piece(divided: Any, monke
     whole = network(BATCH)
     compiled = divided(whole, network(BATCH // 4))
     assert any(step.host for step in compiled.steps)
-    assert clusters_of(compiled.module) == 1
+    assert clusters_of(compiled.module) == TOGETHER
     given = inputs(BATCH)
     close(list(load(compiled.model).run(given, hazards=True).values()), expected(whole, given), 1e-5)
 

@@ -1,4 +1,4 @@
-"""One program for all clusters of a chip, each on its own part of the data.
+"""One program for several clusters of a chip, or for one of them, each on its own part of the data.
 
 Kernels are compiled and linked for a chip that is one cluster. What they say of cores and of each other is then said
 of the cores of their own cluster, and what each cluster has of its own is found by the cluster's number:
@@ -28,7 +28,7 @@ _KNOWN = {"cluster": 0, "clusters": 1}
 
 
 def on_every_cluster(instrs: Iterable[Instr]) -> list[Instr]:
-    """What the cores of one cluster do, done by the cores of each."""
+    """What the cores of a chip of one cluster do, done by the cores of each of a larger one."""
     return [_in_cluster(instr) for instr in instrs]
 
 

@@ -55,29 +55,30 @@ def link(
     places: Mapping[str, Place] | None = None,
     overlap: bool = True,
     llb: bool = True,
-    clusters: int = 1,
+    clusters: int = 0,
 ) -> Linked:
     """One program that runs the kernels in order on all cores of the chip.
 
-    With ``clusters`` the chip is one of so many, which all run the program: each on its part of the inputs, to its part
-    of the outputs, and with all that lives between kernels in a copy of its own. Constants they share. The buffers of
-    inputs and outputs are then of all clusters, one part after the other; all others are of one.
+    With ``clusters`` the chip is one cluster of a larger one, of which so many run the program: each on its part of the
+    inputs, to its part of the outputs, and with all that lives between kernels in a copy of its own. Constants they
+    share. The buffers of inputs and outputs are then of all of these, one part after the other; all others are of one.
 
     Without ``overlap`` all cores wait for all others wherever a kernel uses what one before it used. Without ``llb``
     what lives between kernels stays in DDR.
     """
     _check(kernels, buffers)
-    planned = plan(kernels, buffers, chip, llb=llb, clusters=clusters) if places is None else places
-    linker = _Linker(planned, chip, overlap, _written(kernels), clusters)
+    running = max(1, clusters)
+    planned = plan(kernels, buffers, chip, llb=llb, clusters=running) if places is None else places
+    linker = _Linker(planned, chip, overlap, _written(kernels), running)
     for kernel in kernels:
         linker.add(kernel)
     linker.emit("halt")
     program = Program(
         name,
         chip.name,
-        chip.cores * clusters,
-        tuple(linker.instrs if clusters == 1 else on_every_cluster(linker.instrs)),
-        declared([*buffers, *scratch(kernels, "ddr"), *scratch(kernels, "llb")], planned, clusters),
+        chip.cores * running,
+        tuple(on_every_cluster(linker.instrs) if clusters else linker.instrs),
+        declared([*buffers, *scratch(kernels, "ddr"), *scratch(kernels, "llb")], planned, running),
         tuple(linker.tiling),
         lines=tuple(linker.lines),
         source=f"{name}.tir",

@@ -71,9 +71,9 @@ def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | N
     bandwidth.
     """
     words, cores = np.array([word.value for word in program.tiling] or [0], np.int64), program.cores or chip.cores
-    clusters = cores // chip.cores_per_cluster if all(map(_is_of_cluster, program.instrs)) else 1
-    if clusters > 1 and cores == chip.cores:
-        one = predict_program(replace(program, cores=chip.cores_per_cluster), chip.one_cluster(), turns)
+    clusters, rest = divmod(cores, chip.cores_per_cluster)
+    if chip.clusters > 1 and not rest and all(map(_is_of_cluster, program.instrs)):
+        one = predict_program(replace(program, cores=chip.cores_per_cluster), chip.one_cluster(clusters), turns)
         return replace(one, ddr_bytes=one.ddr_bytes * clusters)
     whole = _Walker(program.instrs, words, chip)
     if len(program.labels) < 2:

@@ -101,7 +101,7 @@ class Report:
     constant_bytes: int
     ddr: DdrPlan
     memory: tuple[MemoryPeak, ...]
-    clusters: int  # that divide the batch; one where all cores work together
+    clusters: int  # that run it, each on its part of the batch; none where all work together on every kernel
     pieces: int  # in which the layer with most of them runs
     search: Searched | None  # None where nothing was searched for: all fits on the chip, or the schedule was given
     far_results: tuple[FarResultReport, ...]
@@ -171,7 +171,8 @@ def report_of(compilation: Compilation) -> Report:
 
 def _kernel(step: Step, kernel: Kernel, clusters: int) -> KernelReport:
     code = kernel.code
-    return KernelReport(step.name, step.nodes, len(code.instrs), kernel.tile, dict(code.memory), code.cores * clusters)
+    cores = code.cores * max(1, clusters)
+    return KernelReport(step.name, step.nodes, len(code.instrs), kernel.tile, dict(code.memory), cores)
 
 
 def _peaks(model: CompiledModel, steps: Iterable[Step]) -> Iterator[MemoryPeak]:

@@ -52,8 +52,10 @@ def _apart(report: Report) -> str:
 
 def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:
     """How the graph runs, and what of it goes through DDR between kernels."""
-    if report.clusters > 1 or report.pieces > 1 or report.search is not None:
-        clusters = f"each of {report.clusters} clusters has a part of the batch" if report.clusters > 1 else ""
+    if report.clusters or report.pieces > 1 or report.search is not None:
+        clusters = {0: "", 1: "one cluster runs it"}.get(
+            report.clusters, f"each of {report.clusters} clusters has a part of the batch"
+        )
         pieces = f"layers run in up to {report.pieces} pieces" if report.pieces > 1 else ""
         yield "schedule", "; ".join(filter(None, (clusters, pieces))) or "layers run as they are"
     if report.search is not None:

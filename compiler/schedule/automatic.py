@@ -98,11 +98,15 @@ def _with_one_more_far(storage: Storage, found: Choice, room_bytes: int) -> Iter
 
 def undivided_cycles(module: Any, chip: Chip) -> float:
     """Of main as it is, where nothing between its kernels stays on the chip."""
-    storage = storage_of(module, graph.read(module["main"]))
-    cost = Cost(module, storage, chip)
-    kernels = sum(not operator.is_view for operator in storage.operators)
+    cost = Cost(module, storage_of(module, graph.read(module["main"])), chip)
+    kernels = sum(not operator.is_view for operator in cost.storage.operators)
     barriers = chip.sync.core_barrier_cycles * kernels if chip.clusters > 1 else 0
-    return barriers + sum(cost.cycles(at, 1, False) for at in range(len(storage.operators)))
+    return barriers + cost.of_all(near=False)
+
+
+def cycles_on_chip(module: Any, chip: Chip) -> float:
+    """Of main as it is, where there is room for all that lies between its kernels."""
+    return Cost(module, storage_of(module, graph.read(module["main"])), chip).of_all(near=True)
 
 
 def room_bytes(chip: Chip) -> int:
@@ -136,6 +140,10 @@ class Cost:
         other = Cost(self.module, storage, self.chip)
         other.work, other._shares = self.work, self._shares
         return other
+
+    def of_all(self, *, near: bool) -> float:
+        """Of all calls, none in pieces."""
+        return sum(self.cycles(at, 1, near) for at in range(len(self.storage.operators)))
 
     def _cycles(self, at: int, count: int, near: bool) -> float:
         """Of all pieces of a call."""

@@ -1,6 +1,6 @@
 """Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
 
-clusters = 4              # divide the batch; 1: all work together
+clusters = 4              # run it, each on its part of the batch; 0: all work together on every kernel
 [pieces]                  # of calls in their order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler import graph
-from compiler.clusters import clusters_of
+from compiler.clusters import TOGETHER, clusters_of
 from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
@@ -53,9 +53,9 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
             lines.setdefault(next(group for group in found.groups() if group is not None), number)
     problems = Diagnostics()
 
-    def checked(name: str, value: Any) -> None:
-        if type(value) is not int or value < 1:
-            problems.add("TW2630", f"{name} must be a number of at least 1", Place(file, lines.get(name, 0), 1))
+    def checked(name: str, value: Any, least: int = 1) -> None:
+        if type(value) is not int or value < least:
+            problems.add("TW2630", f"{name} must be a number of at least {least}", Place(file, lines.get(name, 0), 1))
 
     for name in tables.keys() - {"clusters", "pieces"}:
         problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), "clusters, [pieces]")
@@ -68,7 +68,7 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
         checked(name, entry.get("pieces"))
         _check_flags(name, entry, Place(file, lines.get(name, 0), 1), problems)
     if "clusters" in tables:
-        checked("clusters", tables["clusters"])
+        checked("clusters", tables["clusters"], TOGETHER)
     problems.raise_if_any(InvalidError)
     counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
     after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
@@ -94,7 +94,7 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
     bands = {str(name): rest for name, *rest in graph.attribute(module["main"], BANDS, ())}
     lines = [
         *([f"# {searched.said}"] if searched is not None else []),
-        f"clusters = {clusters_of(module)}  # that divide the batch; with 1 all clusters work together",
+        f"clusters = {clusters_of(module)}  # that run it, each on a part of the batch; {TOGETHER}: all together",
         "",
         "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",
     ]

@@ -21,6 +21,7 @@ CUBE_SHARE, VECTOR_SHARE, DDR_SHARE, LLB_SHARE = 0.7, 0.7, 0.95, 0.6
 BORDER_CYCLES = 800
 _BLOCK = 16  # rows and columns of the cube's blocks
 _VECTOR_BYTES = 4  # per element: most is worked out in fp32
+_FUNCTION = 5  # instructions of a function such as tanh
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def work_of(module: Any, callee: str, chip: Chip) -> Work:
             rows = max(rows, _rows(block))
         elif not _moves_only(block):
             elements += points
+    elements += sum(map(_elements_in_turn, _functions(module, callee)))
     return Work(cycles, rows, elements * _VECTOR_BYTES)
 
 
@@ -111,13 +113,57 @@ def size_bytes(kind: Any) -> int:
     return prod(int(extent) for extent in kind.shape) * DTYPES[ISA_DTYPE[str(kind.dtype)]].itemsize
 
 
-def _blocks(module: Any, callee: str) -> Iterator[Any]:
+def _functions(module: Any, callee: str) -> list[Any]:
     function = module[callee]
-    inner = [callee] if isinstance(function, tirx.PrimFunc) else [call.callee for call in graph.read(function).calls]
-    for name in inner:
+    if isinstance(function, tirx.PrimFunc):
+        return [function]
+    return [module[call.callee] for call in graph.read(function).calls]
+
+
+def _blocks(module: Any, callee: str) -> Iterator[Any]:
+    for function in _functions(module, callee):
         found: list[Any] = []
-        structural_walk(module[name].body, (s_tir.SBlock, found.append))
+        structural_walk(function.body, (s_tir.SBlock, found.append))
         yield from (block for block in found if block.iter_vars)
+
+
+def _elements_in_turn(func: Any) -> int:
+    """Of what is written out as loops, since its turns depend on each other: a recurrence, a choice among boxes. Sums of
+    products are not counted, which the cube takes.
+    """
+
+    def elements(statement: Any, times: int) -> int:
+        match statement:
+            case tirx.For():
+                extent = statement.extent
+                return elements(statement.body, times * (int(extent) if isinstance(extent, tirx.IntImm) else 1))
+            case tirx.SeqStmt():
+                return sum(elements(each, times) for each in statement.seq)
+            case tirx.IfThenElse():
+                otherwise = elements(statement.else_case, times) if statement.else_case is not None else 0
+                return elements(statement.then_case, times) + otherwise
+            case s_tir.SBlockRealize():
+                return 0 if statement.block.iter_vars else elements(statement.block.body, times)
+            case tirx.BufferStore():
+                return 0 if _adds_product(statement) else times * max(1, _operations(statement.value))
+        body = getattr(statement, "body", None)
+        return 0 if body is None else elements(body, times)
+
+    return elements(func.body, 1)
+
+
+def _operations(value: Any) -> int:
+    if isinstance(value, ir.Call):
+        return _FUNCTION + sum(map(_operations, value.args))
+    if isinstance(value, tirx.Cast):
+        return _operations(value.value)
+    operands = [getattr(value, name, None) for name in ("a", "b")]
+    return 1 + sum(map(_operations, operands)) if all(operand is not None for operand in operands) else 0
+
+
+def _adds_product(store: Any) -> bool:
+    value = store.value
+    return isinstance(value, tirx.Add) and isinstance(value.a, ir.TensorLoad) and isinstance(value.b, tirx.Mul)
 
 
 def _operand_dtype(block: Any) -> str:

@@ -135,11 +135,13 @@ class Chip:
     def cores(self) -> int:
         return self.clusters * self.cores_per_cluster
 
-    def one_cluster(self) -> Chip:
-        """One of its clusters as a chip: it has its part of the bandwidth that all share, and reaches all of DDR."""
+    def one_cluster(self, running: int = 0) -> Chip:
+        """One of its clusters as a chip, where so many run (0: all): it has its part of the bandwidth that these share,
+        and reaches all of DDR.
+        """
         if self.clusters == 1:
             return self
-        rate = max(1, self.bandwidth.ddr_bytes_per_kilocycle // self.clusters)
+        rate = max(1, self.bandwidth.ddr_bytes_per_kilocycle // (running or self.clusters))
         return replace(self, clusters=1, bandwidth=replace(self.bandwidth, ddr_bytes_per_kilocycle=rate))
 
     def cluster_of(self, core: int) -> int:

@@ -219,7 +219,7 @@ class Forest:
 def forest_of(chip: Chip) -> Forest | None:
     """What was learned on this chip, or on the chip that it is a cluster of: what trees see means the same on both.
 
-    A chip that is not exactly the one of its name, or a cluster of that, has no model.
+    A chip that is not exactly the one of its name, or a cluster of that, beside however many that run, has no model.
     """
     file = resources.files("compiler.tiling") / "models" / f"{chip.name}.json"
     if chip.name not in chip_names() or not file.is_file():
@@ -228,6 +228,7 @@ def forest_of(chip: Chip) -> Forest | None:
     whole = load_chip(chip.name)
     if tables["chip"] != whole.content_hash or tuple(tables["features"]) != FEATURES:
         return None
-    if chip.content_hash not in (whole.content_hash, whole.one_cluster().content_hash):
+    known = (whole, *(whole.one_cluster(running) for running in range(1, whole.clusters + 1)))
+    if chip.content_hash not in {each.content_hash for each in known}:
         return None
     return Forest.from_tables(tables)

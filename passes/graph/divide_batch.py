@@ -1,18 +1,18 @@
-"""Divide the batch of a model among the clusters of the chip."""
+"""Let clusters of the chip run a model by themselves: one alone, or several that divide its batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import ir, relax
 
 from compiler import graph
-from compiler.clusters import CLUSTERS
+from compiler.clusters import CLUSTERS, TOGETHER, run_by
 from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.errors import InvalidError, Problem
-from compiler.schedule.automatic import best, fits, undivided_cycles
+from compiler.schedule.automatic import best, cycles_on_chip, fits, undivided_cycles
 from compiler.schedule.cascades import Cascades
 from compiler.schedule.cascading import best_cascades
 from compiler.schedule.cuts import Cuts
@@ -27,17 +27,18 @@ WORTH = 0.95  # of the cycles of the whole, what a part is thought to take at mo
 
 @dataclass(frozen=True)
 class DivideBatch(Pass):
-    """Make main that of one cluster's part of the batch, which all clusters run side by side.
+    """Make main that of one cluster's part of the batch, which so many clusters run side by side.
 
     main(x[8, ...], w): y = f(x, w)    ->    main(x[2, ...], w): y = f'(x, w)    with `tw.clusters = 4`
 
     Clusters talk through DDR only. Where each has its own part, what lies between kernels stays in its LLB, and no
-    cluster waits for another; but each reads all weights. That is done where
-    (1) each result of the model can be cut into as many pieces as there are clusters, and with it all that it is made
-        of is cut, or does not depend on the batch (:mod:`compiler.schedule.pieces`),
-    (2) inputs and constants are read in contiguous pieces, or as a whole, and not all inputs as a whole, and
-    (3) it is predicted to be faster (:mod:`compiler.schedule.automatic`, :mod:`compiler.schedule.cascading`).
-    Where main says already how many clusters divide it, it stays as it is.
+    cluster waits for another; but each reads all weights, so that fewer than there are may be faster, and one alone
+    where little is computed. Several run it where
+    (1) each result of the model can be cut into as many pieces, and with it all that it is made of is cut, or does not
+        depend on the batch (:mod:`compiler.schedule.pieces`),
+    (2) inputs and constants are read in contiguous pieces, or as a whole, and not all inputs as a whole.
+    As many do as are predicted to be fastest (:mod:`compiler.schedule.automatic`, :mod:`compiler.schedule.cascading`),
+    or all work together on every kernel. Where main says already how many run it, it stays as it is.
     """
 
     name: ClassVar[str] = "divide-batch"
@@ -46,18 +47,26 @@ class DivideBatch(Pass):
 
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None and self.manual.clusters is not None:
-            return _as_told(subject, chip, self.manual)
+            return _as_told(subject, chip, self.manual.clusters, self.manual)
         if chip.clusters == 1 or graph.attribute(subject["main"], CLUSTERS) is not None:
             return subject
-        if not llb_pays(chip.one_cluster()):
+        if not llb_pays(chip.one_cluster(1)):
             return subject
-        body, cuts = graph.read(subject["main"]), Cuts(subject)
-        cut = cut_values(subject, body, cuts, chip.clusters)
-        if cut is None:  # (1), (2)
-            return subject
-        divided = _divided(subject, body, cuts, cut, chip.clusters)
-        pays = _part_cycles(divided, chip.one_cluster()) < undivided_cycles(subject, chip) * WORTH  # (3)
-        return divided if pays else subject
+        found, cycles = subject, undivided_cycles(subject, chip) * WORTH
+        for least, part, one in sorted(_parts(subject, chip), key=lambda way: way[0]):
+            # Where there is no room for all that lives at once, pieces take hardly less than with room for it.
+            if least < cycles and (taken := _part_cycles(part, one)) < cycles:
+                found, cycles = part, taken
+        return found
+
+
+def _parts(module: Any, chip: Chip) -> Iterator[tuple[float, Any, Chip]]:
+    """For each number of clusters that can run the model: what its part takes with room for all, that, and the chip."""
+    body, cuts = graph.read(module["main"]), Cuts(module)
+    for clusters in range(1, chip.clusters + 1):
+        one, part = chip.one_cluster(clusters), _part(module, body, cuts, clusters)
+        if part is not None:
+            yield cycles_on_chip(part, one), part, one
 
 
 def _part_cycles(module: Any, chip: Chip) -> float:
@@ -68,16 +77,25 @@ def _part_cycles(module: Any, chip: Chip) -> float:
     return min(pieces, best_cascades(Cascades(module), chip).cycles)
 
 
-def _as_told(module: Any, chip: Chip, manual: Manual) -> Any:
-    told, body, cuts = manual.clusters, graph.read(module["main"]), Cuts(module)
-    if told == 1 or graph.attribute(module["main"], CLUSTERS) is not None:
+def _as_told(module: Any, chip: Chip, told: int, manual: Manual) -> Any:
+    body, cuts, all_of_it = graph.read(module["main"]), Cuts(module), told == TOGETHER or told == chip.clusters == 1
+    if all_of_it or graph.attribute(module["main"], CLUSTERS) is not None:
         return module
-    cut = cut_values(module, body, cuts, chip.clusters) if told == chip.clusters else None
-    if cut is None:
-        able = "1" if told == chip.clusters else f"1 or {chip.clusters}"
-        text = f"{told} clusters cannot divide the batch of this model on {chip.name}"
-        raise InvalidError(Problem("TW2632", text, manual.place("clusters"), f"possible: {able}"))
-    return _divided(module, body, cuts, cut, chip.clusters)
+    part = _part(module, body, cuts, told) if told <= chip.clusters else None
+    if part is not None:
+        return part
+    able = [n for n in range(1, chip.clusters + 1) if n == 1 or cut_values(module, body, cuts, n) is not None]
+    text = f"{told} clusters cannot divide the batch of this model on {chip.name}"
+    hint = f"possible: {', '.join(map(str, able))}, or {TOGETHER}: all work together"
+    raise InvalidError(Problem("TW2632", text, manual.place("clusters"), hint))
+
+
+def _part(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> Any | None:
+    """The module with a main that is the part of one of so many clusters."""
+    if clusters == 1:
+        return run_by(module, 1)
+    cut = cut_values(module, body, cuts, clusters)
+    return None if cut is None else _divided(module, body, cuts, cut, clusters)
 
 
 def cut_values(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> dict[Any, int] | None:

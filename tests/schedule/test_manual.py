@@ -14,6 +14,7 @@ import compiler
 from compiler import driver
 from compiler.cli.main import main
 from compiler.errors import InputError, InvalidError
+from compiler.runtime.loaded import load
 from compiler.schedule.files import load_schedule, parse_schedule
 from compiler.target import load_chip
 from tests.test_driver import model, node
@@ -29,7 +30,7 @@ NODES = [
 SHAPE = (4, 3, 8, 8)
 SOURCE = model(NODES, {"x": SHAPE}, ["y"], w=RNG.standard_normal((6, 3, 3, 3)).astype(np.float32))
 WHOLE = """\
-clusters = 1  # that divide the batch; with 1 all clusters work together
+clusters = 0  # that run it, each on a part of the batch; 0: all together
 
 [pieces]  # in which each call runs, in order: depth first where each count divides the one before it
 "b" = 1  # a b
@@ -105,12 +106,26 @@ def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
 
 
-@pytest.mark.parametrize("clusters", [1, 4])
+@pytest.mark.parametrize("clusters", [0, 1, 2, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
-    schedule = parse_schedule(WHOLE.replace("clusters = 1", f"clusters = {clusters}"))
-    options = driver.Options(schedule=schedule)
-    compilation = driver.compile_model(SOURCE, load_chip("tw1"), options)
+    schedule = parse_schedule(WHOLE.replace("clusters = 0", f"clusters = {clusters}"))
+    chip, x = load_chip("tw1"), RNG.standard_normal(SHAPE).astype(np.float32)
+    compilation = driver.compile_model(SOURCE, chip, driver.Options(schedule=schedule))
     assert compilation.clusters == clusters
+    (segment,) = compilation.model.segments
+    assert segment.program.cores == chip.cores_per_cluster * (clusters or chip.clusters)
+    expected = ReferenceEvaluator(onnx.load_from_string(SOURCE)).run(None, {"x": x})[0]
+    found = load(compilation.model).run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_chip_of_one_cluster_is_one_cluster() -> None:
+    compilations = [
+        driver.compile_model(SOURCE, load_chip("tw2"), driver.Options(schedule=parse_schedule(text)))
+        for text in (WHOLE, WHOLE.replace("clusters = 0", "clusters = 1"))
+    ]
+    one, other = (compilation.model.segments[0].program for compilation in compilations)
+    assert one.instrs == other.instrs
 
 
 @pytest.mark.parametrize(("changed", "code", "line", "said"), [
@@ -118,7 +133,8 @@ def test_clusters_are_as_told(clusters: int) -> None:
     (('"c" = 1  # c\n', ""), "TW2631", 0, "says nothing of c"),
     (('"c" = 1', '"d" = 1'), "TW2631", 5, "has no call d"),
     (('"b" = 1  # a b\n"c" = 1  # c\n', '"c" = 1\n"b" = 1\n'), "TW2631", 4, "c comes before what it reads is made"),
-    (("clusters = 1", "clusters = 3"), "TW2632", 1, "3 clusters cannot divide"),
+    (("clusters = 0", "clusters = 3"), "TW2632", 1, "3 clusters cannot divide"),
+    (("clusters = 0", "clusters = 8"), "TW2632", 1, "8 clusters cannot divide"),
 ])  # fmt: skip
 def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: str, line: int, said: str) -> None:
     schedule = parse_schedule(WHOLE.replace(*changed), "s.toml")
@@ -130,7 +146,7 @@ def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: st
 
 
 @pytest.mark.parametrize(("text", "line"), [
-    ("clusters = 0", 1), ("x = 1", 1),
+    ("clusters = -1", 1), ("x = 1", 1),
     ("\nclusters = 'two'", 2), ("[pieces]\n'a' = 1\nb = 1.5", 3), ("[pieces]\na = ", 2),
     ("[pieces]\na = 1\nb = { pieces = 0 }", 3), ("[pieces]\na = { pieces = 1, after_all = 1 }", 2),
     ("[pieces]\n\na = { pieces = 1, break = true }", 3),

@@ -1,4 +1,4 @@
-"""DivideBatch: main becomes that of one cluster's part, where all of it can and where that is thought faster."""
+"""DivideBatch: main becomes what one cluster runs, for as many as can run it and are thought fastest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from compiler import driver, graph
-from compiler.clusters import CLUSTERS, clusters_of, undivided
+from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, together
 from compiler.frontend import import_model
 from compiler.runtime.loaded import load
 from compiler.target import load_chip
@@ -37,8 +37,10 @@ SHAPES = {"x": (8, 3, 9, 7), "s": (1, 10)}
 
 
 @pytest.fixture(autouse=True)
-def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def _more_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: float("inf"))
+    for name in ("cycles_on_chip", "_part_cycles"):
+        monkeypatch.setattr(divide_batch, name, lambda module, chip: 1 / clusters_of(module))
 
 
 def divided(nodes: list[Any], shapes: dict[str, tuple[int, ...]], outputs: list[str], chip: Any = TW1) -> Any:
@@ -64,28 +66,39 @@ def test_main_is_that_of_one_cluster() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "shapes"), [
-    (NODES, {**SHAPES, "x": (6, 3, 9, 7)}),  # not as many for each
+    (NODES, {**SHAPES, "x": (7, 3, 9, 7)}),  # not as many for each
     ([node("Softmax", "x", "a", axis=0), node("Exp", "a", "b"), node("Softmax", "b", "y")], {"x": (8, 5)}),
     ([node("MatMul", "x x", "y")], {"x": (8, 8)}),  # the same input in pieces and as a whole
     ([node("Transpose", "x", "t"), node("MatMul", "t z", "y")], {"x": (8, 8), "z": (8, 3)}),
 ])  # fmt: skip
 def test_what_crosses_the_batch_is_not_divided(nodes: list[Any], shapes: dict[str, tuple[int, ...]]) -> None:
     before, after = divided(nodes, shapes, ["y"])
-    assert after is before
+    assert clusters_of(after) == 1
+    assert shapes_of(after) == shapes_of(before)
+
+
+@pytest.mark.parametrize(("batch", "clusters"), [(6, 3), (10, 2), (12, 4), (1, 1)])
+def test_as_many_clusters_run_it_as_divide_the_batch(batch: int, clusters: int) -> None:
+    shapes = {**SHAPES, "x": (batch, 3, 9, 7)}
+    before, after = divided(NODES, shapes, ["y"])
+    assert clusters_of(after) == clusters
+    assert shapes_of(after) == [(batch // clusters, *shape[1:]) for shape in shapes_of(before)]
+    check(model(NODES, shapes, ["y", "r"], **WEIGHTS), shapes, clusters)
 
 
 def test_a_kernel_of_several_results_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, shape in (("kernel", (1, 12, 5)), ("recurrence", (1, 12, 3))):
         monkeypatch.setitem(WEIGHTS, name, RNG.standard_normal(shape).astype(np.float32))
     before, after = divided([node("LSTM", "x kernel recurrence", "y", hidden_size=3)], {"x": (8, 4, 5)}, ["y"])
-    assert after is before
+    assert clusters_of(after) == 1
+    assert shapes_of(after) == shapes_of(before)
 
 
 def test_who_said_how_many_clusters_divide_it_is_heard() -> None:
-    imported = undivided(import_model(model(NODES, SHAPES, ["y"], **WEIGHTS)))
+    imported = together(import_model(model(NODES, SHAPES, ["y"], **WEIGHTS)))
     module = GroupOperators().run(imported.module, TW1)
     assert DivideBatch().run(module, TW1) is module
-    assert int(module["main"].attrs[CLUSTERS]) == 1
+    assert int(module["main"].attrs[CLUSTERS]) == TOGETHER
 
 
 @pytest.mark.parametrize("chip", ["tiny", "tw2"])
@@ -104,10 +117,10 @@ def test_results_are_those_of_the_whole_batch() -> None:
     check(model(NODES, SHAPES, ["y", "r"], **WEIGHTS), SHAPES)
 
 
-def check(source: bytes, shapes: dict[str, tuple[int, ...]]) -> None:
+def check(source: bytes, shapes: dict[str, tuple[int, ...]], clusters: int = 4) -> None:
     given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     compilation = driver.compile_model(source, TW1)
-    assert compilation.clusters == 4
+    assert compilation.clusters == clusters
     found = load(compilation.model).run(given, hazards=True)
     expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, given)
     for name, array in zip(compilation.model.outputs, expected, strict=True):
