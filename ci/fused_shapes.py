@@ -23,6 +23,7 @@ from compiler.tir.near import near_parameters
 from models import layers
 from models.attention import encoder_block
 from models.graph import Graph
+from passes.graph.divide_batch import DivideBatch
 
 OPSET = 17
 MOST_MACS, MOST_BYTES = 2e9, 24 << 20  # of a layer, and of the tensors of a kernel: more takes long to time
@@ -56,8 +57,9 @@ def drawn_fused(count: int, chip: Chip, *, held_out: bool, seed: int = 0) -> lis
 def kernels_of(model_graph: Model, precision: str | None, chip: Chip) -> Iterator[Job]:
     """What the driver makes of a model: its kernels, named by what they do and the shapes of their tensors."""
     made, result = model_graph
-    # Where products are split decides what was learned: the same kernels are to be drawn whatever that is.
-    observer = Observer(without=frozenset({SPLIT_K}))
+    # Where products are split, and how many clusters run a model, decides what was learned: the same kernels are to be
+    # drawn whatever that is.
+    observer = Observer(without=frozenset({SPLIT_K, DivideBatch.name}))
     model = plan(made.finish({"y": result}).SerializeToString(), chip, Options(precision, cache=False), observer)
     found = dict[Any, Job]()
     for use in model.uses():

@@ -128,8 +128,9 @@ def _blocks(module: Any, callee: str) -> Iterator[Any]:
 
 
 def _elements_in_turn(func: Any) -> int:
-    """Of what is written out as loops, since its turns depend on each other: a recurrence, a choice among boxes. Sums of
-    products are not counted, which the cube takes.
+    """Of what is written out as loops, since its turns depend on each other: a recurrence, a choice among boxes.
+
+    Sums of products are not counted, which the cube takes.
     """
 
     def elements(statement: Any, times: int) -> int:
