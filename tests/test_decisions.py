@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,17 @@ from compiler.driver import Compilation, Options, compile_model
 from compiler.frontend import import_model
 from compiler.pipeline import Observer
 from compiler.target import load_chip
+from passes.graph import divide_batch
 
 TW1 = load_chip("tw1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_clusters() -> Iterator[None]:
+    """One alone would have all of the model in its LLB, and less to decide."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(divide_batch, "cycles_on_chip", lambda module, chip: float("inf"))
+        yield
 
 
 @pytest.fixture(scope="module")

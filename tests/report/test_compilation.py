@@ -6,6 +6,7 @@ from pathlib import Path
 
 import compiler
 from compiler.driver import Options, compile_model
+from compiler.pipeline import Observer
 from compiler.report.compilation import report_of
 from compiler.report.text import summary
 from compiler.schedule.noted import Searched
@@ -14,24 +15,31 @@ from models import zoo
 from tests.test_driver import model, node
 
 
-def lines(name: str, chip: str, times: int = 1) -> tuple[list[str], dict[str, object]]:
+def lines(name: str, chip: str, times: int = 1, without: str = "") -> tuple[list[str], dict[str, object]]:
     model = zoo.build(zoo.batched(name, times)).SerializeToString()
-    report = report_of(compile_model(model, load_chip(chip), Options(precision="fp16", jobs=1)))
+    observer = Observer(without=frozenset({without} - {""}))
+    report = report_of(compile_model(model, load_chip(chip), Options(precision="fp16", jobs=1), observer))
     return list(summary(report, 1.0)), report.to_dict()
 
 
 def test_results_that_stay_on_the_chip_are_said_to() -> None:
     text, tables = lines("resnet-block-16", "tw2")
     assert any("nothing goes through DDR" in line for line in text)
-    assert tables["far_results"] == () and (tables["clusters"], tables["pieces"]) == (1, 1)
+    assert tables["far_results"] == () and (tables["clusters"], tables["pieces"]) == (0, 1)
     assert not any(line.strip().startswith("schedule") for line in text)
 
 
 def test_results_that_cannot_stay_say_why() -> None:
-    text, tables = lines("resnet-block-16", "tw1")
+    text, tables = lines("resnet-block-16", "tw1", without="divide-batch")
     assert any("its 4 clusters have no LLB in common" in line for line in text)
     (first, *_) = tables["far_results"]  # type: ignore[misc]
     assert first["bytes"] > 0 and first["nodes"] and first["reason"].startswith("its 4 clusters")
+
+
+def test_a_model_that_one_cluster_runs_is_said_to_be() -> None:
+    text, tables = lines("resnet-block-16", "tw1")
+    assert (tables["clusters"], tables["far_results"]) == (1, ())
+    assert any("one cluster runs it" in line for line in text)
 
 
 def test_a_batch_that_clusters_divide_is_said_to_be() -> None:
