@@ -26,6 +26,7 @@ from compiler.target import Chip
 MAX_STEPS = 1 << 22
 MAX_WAY_STEPS = 1 << 16
 MOST_WAYS = 12  # of these the ones that most cores go; the others are like them
+IDLE = 0.1  # of the cycles of the slowest core: what takes less leaves its part of the bandwidth to others
 BOUND = 0.3  # of the time that a core's transfers take: then its share of the bandwidth matters
 ALIKE = 0.01
 _FLAGS = 16
@@ -122,12 +123,14 @@ class _Walker:
         """All ways at an even share of the bandwidth, then by phases, where some leave of theirs."""
         ways = self._ways(cores)
         walked = {core: self._walk(core, cores) for core in ways}
+        least = IDLE * max(each.cycles for each in walked.values())
+        cores -= sum(len(ways[core]) for core, each in walked.items() if each.cycles < least)
+        walked = {core: self._walk(core, cores) for core in ways}
         last = max(walked, key=lambda core: walked[core].cycles)
         cycles = max(walked[last].cycles, self._by_barriers(list(walked.values())))
         if len(ways) > 1 and self._is_bound(walked[last], cores):
             members = _alike(walked, ways)
-            in_step = any(instr.row.kind == "cross_wait" for instr in self._instrs)
-            if in_step:
+            if any(map(self._keeps_step, self._instrs)):
                 far = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000
                 cycles = cycles_in_step(members, self._pace, self._turns, far)
             else:
@@ -177,6 +180,10 @@ class _Walker:
         """Whether a larger share of the bandwidth could change much."""
         share = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000 / cores
         return bool(walked.grown[DDR_BYTES] / share > BOUND * walked.cycles)
+
+    def _keeps_step(self, instr: Instr) -> bool:
+        """Whether cores wait for each other within a kernel, not by the flag with which the linker orders kernels."""
+        return instr.row.kind == "cross_wait" and instr.values[1] != self._chip.cross_flag_ids - 1
 
     def _by_barriers(self, walked: list[_Walked]) -> float:
         """Cores that meet at barriers leave each of them when the last one has come."""
