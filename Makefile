@@ -4,11 +4,13 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 # How many random kernels `make random-kernels` compiles.
 KERNELS ?= 2000
-# How many products, rows of convolutions, networks and blocks the targets of the same names compile.
+# How many products, rows of convolutions, networks and blocks the targets of the same names compile, and for how many
+# machines `make random-chips` does.
 PRODUCTS ?= 2000
 CHAINS ?= 1000
 NETWORKS ?= 300
 TRANSFORMERS ?= 120
+MACHINES ?= 120
 # How many models and tests run at a time.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist worksteal
@@ -23,7 +25,7 @@ STAMP := $(VENV)/.installed
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-kernels random-networks random-products random-transformers ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-chips random-kernels random-networks random-products random-transformers ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -79,6 +81,9 @@ random-networks: $(STAMP) ## compile random networks of convolutions with calls 
 
 random-transformers: $(STAMP) ## compile random blocks of transformers, run them, and compare with onnxruntime
 	$(BIN)/python -m ci.random_cases transformers --count $(TRANSFORMERS)
+
+random-chips: $(STAMP) ## compile models of the zoo for random machines, run them, and compare with onnxruntime
+	$(BIN)/python -m ci.random_cases chips --count $(MACHINES)
 
 check-passes: $(STAMP) ## run every kernel of the zoo on the CPU before and after each pass (long)
 	$(BIN)/python -m ci.check_passes

@@ -5,7 +5,8 @@
 (:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
 (:mod:`tests.tiling.random_chains`), ``networks`` such of convolutions and more that run in bands
 (:mod:`tests.schedule.random_networks`), ``transformers`` blocks of these
-(:mod:`tests.tiling.random_transformers`). Prints, for a failure, the seed that repeats it, and counts what it met.
+(:mod:`tests.tiling.random_transformers`), ``chips`` models of the zoo on machines with other numbers
+(:mod:`tests.target.random_chips`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ KINDS = {
     "chains": "tests.tiling.random_chains",
     "networks": "tests.schedule.random_networks",
     "transformers": "tests.tiling.random_transformers",
+    "chips": "tests.target.random_chips",
 }
 CHIPS = ("tw1", "tw2", "tiny")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,28 @@ ld.ddr.ub.fp32.1d [0; 1], [x; 1], <4096>
 end:"""
     predicted, simulated = both(body, 32)
     assert abs(predicted / simulated - 1) < 0.03
+
+
+def test_cores_that_run_past_a_kernel_leave_it_their_share() -> None:
+    """Two of eight load, less than would keep DDR busy if all did, after waiting for each other as kernels do."""
+    body = """getsr.core x1
+bge x1, 2, end
+loop x2, 2, set
+cross_set.mte3 x2, 3
+set:
+loop x2, 2, wait
+cross_wait.mte2 x2, 3
+wait:
+loop x3, 20, end
+ld.ddr.ub.fp32.1d [0; 1], [x; 1], <2048>
+set_flag.mte2.v 0
+wait_flag.mte2.v 0
+vexp.fp32.2d [0; 2048, 1], [0; 2048, 1], <4, 2048>
+set_flag.v.mte2 0
+wait_flag.v.mte2 0
+end:"""
+    program = replace(assemble(FRAME.format(cores=8, body=body), chip=CHIP), labels=())  # one kernel
+    assert predict_program(program, CHIP).cycles == pytest.approx(simulate(program, CHIP).cycles, rel=0.01)
 
 
 def test_trips_that_data_decides_are_not_predicted() -> None:

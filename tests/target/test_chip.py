@@ -65,6 +65,13 @@ def test_one_cluster_has_its_part_of_what_all_share() -> None:
     assert one.one_cluster() is one
 
 
+@pytest.mark.parametrize("running", [1, 2, 3])
+def test_clusters_that_run_share_the_bandwidth_of_all(running: int) -> None:
+    chip = load_chip("tw1")
+    rate = chip.one_cluster(running).bandwidth.ddr_bytes_per_kilocycle
+    assert rate == chip.bandwidth.ddr_bytes_per_kilocycle // running
+
+
 def test_memories_and_types_are_known_by_name() -> None:
     chip = load_chip("tw2")
     assert [chip.memory_bytes(name) for name in ("ddr", "bt", "fb")] == [1 << 36, 1024, 4096]

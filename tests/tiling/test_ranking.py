@@ -92,9 +92,12 @@ def test_a_chip_that_was_changed_has_no_model() -> None:
 
 def test_a_cluster_has_the_model_of_its_chip() -> None:
     chip = load_chip("tw1")
-    rows, whole, cluster = features(WORKS, chip), forest_of(chip), forest_of(chip.one_cluster())
-    assert whole is not None and cluster is not None
-    assert cluster.predict(rows).tolist() == whole.predict(rows).tolist()
+    rows, whole = features(WORKS, chip), forest_of(chip)
+    assert whole is not None
+    for running in range(1, chip.clusters + 1):
+        cluster = forest_of(chip.one_cluster(running))
+        assert cluster is not None
+        assert cluster.predict(rows).tolist() == whole.predict(rows).tolist()
     slower = replace(chip, bandwidth=replace(chip.bandwidth, ddr_bytes_per_kilocycle=1000))
     assert forest_of(slower.one_cluster()) is None
 
