@@ -99,8 +99,8 @@ def _with_one_more_far(storage: Storage, found: Choice, room_bytes: int) -> Iter
 def undivided_cycles(module: Any, chip: Chip) -> float:
     """Of main as it is, where nothing between its kernels stays on the chip."""
     cost = Cost(module, storage_of(module, graph.read(module["main"])), chip)
-    kernels = sum(not operator.is_view for operator in cost.storage.operators)
-    barriers = chip.sync.core_barrier_cycles * kernels if chip.clusters > 1 else 0
+    borders = max(0, sum(not operator.is_view for operator in cost.storage.operators) - 1)
+    barriers = chip.sync.core_barrier_cycles * borders if chip.clusters > 1 else 0
     return barriers + cost.of_all(near=False)
 
 
