@@ -50,8 +50,6 @@ class DivideBatch(Pass):
             return _as_told(subject, chip, self.manual.clusters, self.manual)
         if chip.clusters == 1 or graph.attribute(subject["main"], CLUSTERS) is not None:
             return subject
-        if not llb_pays(chip.one_cluster(1)):
-            return subject
         found, cycles = subject, undivided_cycles(subject, chip) * WORTH
         for least, part, one in sorted(_parts(subject, chip), key=lambda way: way[0]):
             # Where there is no room for all that lives at once, pieces take hardly less than with room for it.
@@ -61,11 +59,13 @@ class DivideBatch(Pass):
 
 
 def _parts(module: Any, chip: Chip) -> Iterator[tuple[float, Any, Chip]]:
-    """For each number of clusters that can run the model: what its part takes with room for all, that, and the chip."""
+    """For each number of clusters that can run the model, and whose LLB is faster than their part of DDR: what a part
+    takes with room for all, that part, and the chip that runs it.
+    """
     body, cuts = graph.read(module["main"]), Cuts(module)
     for clusters in range(1, chip.clusters + 1):
-        one, part = chip.one_cluster(clusters), _part(module, body, cuts, clusters)
-        if part is not None:
+        one = chip.one_cluster(clusters)
+        if llb_pays(one) and (part := _part(module, body, cuts, clusters)) is not None:
             yield cycles_on_chip(part, one), part, one
 
 
