@@ -157,7 +157,10 @@ class Access:
         return tuple(self._coefficient(var) for var in variables), None
 
     def _coefficient(self, var: Any) -> int | None:
+        """That of one loop alone, where others' are not numbers."""
         found = detect_linear_equation(self.flat, [var])
+        if len(found) != 2:
+            found = detect_linear_equation(self.surroundings.simplify(self.flat), [var])
         return _constant(found[0]) if len(found) == 2 else None
 
     @property
