@@ -8,6 +8,7 @@ from compiler.cost import walk as w
 from compiler.cost.growth import Q
 from compiler.isa.dtypes import Queue
 from compiler.isa.model import Args, Instr, Row, Timing, bind
+from compiler.isa.timing import memories_of
 from compiler.target import Chip
 
 _KIND = {
@@ -20,7 +21,7 @@ _KIND = {
     "cross_set": w.CROSS_SET,
     "cross_wait": w.CROSS_WAIT,
 }
-Class = tuple[tuple[int, int, int, int], tuple[float, float, float, float, float]]
+Class = tuple[tuple[int, int, int, int], tuple[float, float, float, float, float, float]]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -30,13 +31,12 @@ def class_of(row: Row, mods: tuple[str, ...], values: tuple[int, ...], chip: Chi
     timing = row.timing(args) if row.timing else Timing(chip.scalar.issue_cycles)
     rate, shares = 0.0, 0
     if timing.path:
-        rate, ends = float(chip.path[timing.path].bytes_per_cycle), timing.path.split("_")
-        shares = ("ddr" in ends) | ("llb" in ends) << 1
+        rate, shares = float(chip.path[timing.path].bytes_per_cycle), memories_of(timing.path)
     kind = w.TRANSFER if timing.path else _KIND.get(row.kind, w.PLAIN)
     numbers = (int(row.queue_of(mods)), kind, _argument(args, chip), shares)
     return numbers, (
         float(timing.cycles), float(timing.latency_cycles), rate, float(timing.line_bytes),
-        float(timing.conflict_cycles),
+        float(timing.conflict_cycles), 1 / chip.alike if row.meets else 1.0,
     )  # fmt: skip
 
 

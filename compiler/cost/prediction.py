@@ -115,7 +115,7 @@ class _Walker:
         self._steps = 0
         self._class_next = np.zeros(0, np.int64)
         self._class_values, self._class_numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
-        self._class_costs = np.zeros((0, 5))
+        self._class_costs = np.zeros((0, 6))
         self._grow(256)
         self._learn_what_is_fixed()
 
@@ -220,7 +220,7 @@ class _Walker:
             np.zeros(LOOP_DEPTH, np.uint64), np.zeros(kept, np.uint64), np.zeros(LOOP_DEPTH, np.int64),
             np.zeros((*kept, MARKS_KEPT), np.int64), np.zeros(kept, np.int64), now,
             np.zeros(Q, np.int64), np.zeros(Q, np.int64), np.zeros(queued, np.int64), np.zeros(queued),
-            np.zeros(queued), np.zeros(Q, np.int64), np.zeros((Q, 3)), np.ones(Q), np.zeros(Q, np.int64), np.ones(Q),
+            np.zeros(queued), np.zeros(Q, np.int64), np.zeros((Q, 4)), np.ones(Q), np.zeros(Q, np.int64), np.ones(Q),
             np.zeros(1), np.zeros(flags, np.bool_), np.zeros(flags), np.full(flags, -1, np.int64),
             np.zeros((crossing, _FLAGS)), np.zeros(crossing, np.int64), np.zeros(crossing, np.int64),
             barriers,
@@ -269,7 +269,7 @@ class _Walker:
         self._class_next = np.concatenate([self._class_next, np.full(more, -1, np.int64)])
         self._class_values = np.concatenate([self._class_values, np.zeros((more, MAX_SLOTS), np.int64)])
         self._class_numbers = np.concatenate([self._class_numbers, np.zeros((more, 4), np.int64)])
-        self._class_costs = np.concatenate([self._class_costs, np.zeros((more, 5))])
+        self._class_costs = np.concatenate([self._class_costs, np.zeros((more, 6))])
 
 
 def _alike(walked: dict[int, _Walked], ways: dict[int, list[int]]) -> dict[int, int]:

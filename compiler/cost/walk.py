@@ -41,9 +41,9 @@ DONE, NEEDS_CLASS, TOO_LONG, LOST = range(4)
 PC, DEPTH, STEPS, EMITTED, CLASSES, BARRIERS = range(6)
 # Columns of a class.
 QUEUE, WHAT, ARGUMENT, SHARES = range(4)
-CYCLES, LATENCY, RATE, LINE_BYTES, CONFLICT_CYCLES = range(5)
+CYCLES, LATENCY, RATE, LINE_BYTES, CONFLICT_CYCLES, DDR_PART = range(6)  # ..., how much of its bytes are DDR's work
 # Columns of a queue's transfer.
-BEGAN, LEFT, OF = range(3)  # ..., its class: its place in the queue may have been taken again
+BEGAN, LEFT, OF, PART = range(4)  # ..., its class: its place in the queue may have been taken again; DDR's part
 NEVER = 1e300
 # Which flags are taken to be set, though nobody has set them.
 NONE, FROM_CORES, EVERY = range(3)
@@ -90,7 +90,7 @@ def _advance(  # type: ignore[no-untyped-def]  # noqa: C901
                 if event == TRANSFER:
                     under_way[q] = 1
                     transfer[q, BEGAN], transfer[q, LEFT] = begin, class_costs[found, LINE_BYTES]
-                    transfer[q, OF] = found
+                    transfer[q, OF], transfer[q, PART] = found, class_costs[found, DDR_PART]
                     transfer_rate[q], transfer_uses[q] = class_costs[found, RATE], class_numbers[found, SHARES]
                     break
                 done = begin + cycles
@@ -149,13 +149,13 @@ def _transfer(  # type: ignore[no-untyped-def]
         now[RESULT + q] = max(now[RESULT + q], done + class_costs[found, LATENCY])
         now[BUSY + q] += max(cycles, amount / class_costs[found, RATE])
         if transfer_uses[q] & 1:
-            now[DDR_BYTES] += amount
+            now[DDR_BYTES] += amount * transfer[q, PART]
         if transfer_uses[q] & 2:
             now[LLB_BYTES] += amount
         under_way[q] = 0
     else:
         under_way[starting] = 2
-    share(under_way == 2, transfer_rate, transfer_uses, limits, rates)
+    share(under_way == 2, transfer_rate, transfer_uses, transfer[:, PART], limits, rates)
     return at
 
 

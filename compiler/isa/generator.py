@@ -8,6 +8,7 @@ handed from core to core. In the end every result is copied to an output. The sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from compiler.isa.model import Instr, Reg, Row, Slot, Value, touched_bytes
 from compiler.isa.program import Program, TilingWord
 from compiler.isa.program_data import DataWriter
 from compiler.isa.program_writer import CORE, COUNTERS, KNOWN, TOTAL, Done
-from compiler.isa.sampler import INTEGERS, Draw
+from compiler.isa.sampler import INTEGERS, Draw, Region
 from compiler.isa.table import rows
 from compiler.isa.table.sync import IN_CLUSTER
 from compiler.target import Chip
@@ -33,7 +34,8 @@ class Unreachable(Exception):
 def random_program(seed: int, chip: Chip, must_contain: Row | None = None) -> tuple[Program, dict[str, np.ndarray]]:
     """A program and its inputs. Raises :class:`Unreachable` where the chip has no legal instruction of the row."""
     in_cluster = must_contain is not None and must_contain.mnemonic in IN_CLUSTER
-    writer = _Story(seed, chip, whole_clusters=in_cluster)
+    meets = must_contain is not None and must_contain.meets
+    writer = _Story(seed, chip, whole_clusters=in_cluster, several_clusters=meets)
     writer.write(must_contain)
     return writer.program(f"random-{seed}"), writer.inputs()
 
@@ -46,13 +48,13 @@ class _Story(DataWriter):
         self.registers[CORE] = list(range(self.cores))
         for _ in range(self.rng.randint(1, 4)):
             self._scalar()
-        steps: list[Any] = [
-            self.rng.choices(
-                (self._compute, self._scalar, self._branch, self._loop, self._guarded, self._exchange, self._pipeline),
-                (8, 3, 1, 2, 2, 1, 1),
-            )[0]
-            for _ in range(self.rng.randint(4, 12))
-        ]
+        kinds: list[Any] = [
+            self._compute, self._scalar, self._branch, self._loop, self._guarded, self._exchange, self._pipeline,
+        ]  # fmt: skip
+        weights = [8, 3, 1, 2, 2, 1, 1]
+        if "ddr_l1s" in self.chip.path:
+            kinds, weights = [*kinds, self._meeting], [*weights, 1]
+        steps: list[Any] = [self.rng.choices(kinds, weights)[0] for _ in range(self.rng.randint(4, 12))]
         if must is not None:
             steps.insert(self.rng.randint(0, len(steps)), lambda: self._must(must))
         for step in steps:
@@ -90,17 +92,26 @@ class _Story(DataWriter):
     def _compute(self, row: Row | None = None) -> bool:
         """One instruction that works on memory, with the data and the sync that it needs."""
         chosen = row or self._random_row()
-        draw = self.sampler.draw(chosen, self.regions)
+        draw = self.sampler.draw(chosen, self._in_common() if chosen.meets else self.regions)
         if draw is None:
             return False
         self._prepare(draw)
         self._emit(draw)
         return True
 
+    def _meeting(self) -> None:
+        """A load that cores of all clusters do together: nothing may keep one of them from it."""
+        self._compute(self.rng.choice([row for row in rows() if row.meets]))
+
+    def _in_common(self) -> dict[str, list[Region]]:
+        """The regions, of DDR those of which every core can read the same."""
+        same = [replace(region, core_stride=0) for region in self.shared_inputs.values()]
+        return {**self.regions, "ddr": same}
+
     def _random_row(self, queue: Queue | None = None) -> Row:
         candidates = [
             row for row in rows()
-            if row.timing is not None and row.semantics is not None and queue in (None, row.queue)
+            if row.timing is not None and row.semantics is not None and queue in (None, row.queue) and not row.meets
         ]  # fmt: skip
         # Categories first: else nearly all would be vector instructions.
         category = self.rng.choice(sorted({row.category for row in candidates}))

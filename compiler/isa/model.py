@@ -276,6 +276,7 @@ class Row:
     semantics: Callable[..., Any] | None = None
     raw: bool = False
     timing: Callable[[Args], Timing] | None = None
+    meets: bool = False  # whether the cores of one number in all clusters do it together
     kind: str = "compute"  # "compute" | "scalar" | "branch" | "loop" | "sync" | "system" | "load_scalar" ...
     category: str = ""
     # What the destination becomes, as an expression over operand names: what emission matches programs against.

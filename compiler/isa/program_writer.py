@@ -62,12 +62,12 @@ class _Accesses:
 class ProgramWriter:
     """The parts of a program that grow, and how they grow by one instruction."""
 
-    def __init__(self, seed: int, chip: Chip, *, whole_clusters: bool = False) -> None:
+    def __init__(self, seed: int, chip: Chip, *, whole_clusters: bool = False, several_clusters: bool = False) -> None:
         self.rng, self.chip = Random(seed), chip  # noqa: S311 - programs, not secrets
         self.numbers = np.random.default_rng(seed)
         self.sampler = Sampler(self.rng, chip)
         self.cores = min(chip.cores, self.rng.choice((1, 1, 2, 2, 3, 4)))
-        if chip.clusters > 1 and self.rng.random() < 0.04:
+        if chip.clusters > 1 and (several_clusters or self.rng.random() < 0.04):
             more = chip.cores_per_cluster
             self.cores = chip.cores_per_cluster + (more if whole_clusters else self.rng.choice((2, more)))
         self.cluster_cores = min(self.cores, chip.cores_per_cluster)

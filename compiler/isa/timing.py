@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compiler.isa.dtypes import SHARED_MEMORIES
-from compiler.isa.model import Args, Timing, View
+from compiler.isa.model import Args, Row, Timing, View
 from compiler.target import Chip
 
 
@@ -147,13 +147,26 @@ def cube_timing(args: Args) -> Timing:
 
 # ---- copies -----------------------------------------------------------------------------------------------
 
+DDR, LLB = 1, 2  # bits of what a path takes bandwidth of
+
+
+def path_of(row: Row, source: View, target: View) -> str:
+    """What a copy goes over, by its name in a chip: to a memory of this core, or to those of all clusters at once."""
+    return f"{source.memory}_{target.memory}{'s' if row.meets else ''}"
+
+
+def memories_of(path: str) -> int:
+    """The shared memories at the ends of a path, as bits."""
+    ends = path.removesuffix("s").split("_")
+    return DDR * ("ddr" in ends) | LLB * ("llb" in ends)
+
 
 def copy_timing(args: Args, source: View, target: View, percent: int = 100) -> Timing:
     """Latency plus bytes over the path's rate; DDR and LLB move whole lines, so unaligned runs cost more.
 
     Repeated, padded or filled elements come over no shared path, yet each takes its time to be written.
     """
-    path = f"{source.memory}_{target.memory}"
+    path = path_of(args.row, source, target)
     spec = args.chip.path[path]
     moved = max(source.size * source.dtype.itemsize, target.size * target.dtype.itemsize)
     if source.memory not in SHARED_MEMORIES and target.memory not in SHARED_MEMORIES:

@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.isa.dtypes import INTERLOCKED, Queue
 from compiler.isa.program import Program
+from compiler.isa.timing import LLB
 from compiler.runtime.kernel_cycles import plain_name
 from compiler.sim import classes as kinds
 from compiler.sim.pipeline import BANDWIDTH, BARRIER, EMPTY, FLAG, QUEUE_FULL, REASONS
@@ -26,7 +27,6 @@ S = int(Queue.S)
 _INTERLOCKED = np.array([queue in INTERLOCKED for queue in Queue])
 _SCALAR_WAITS = (kinds.WAIT, kinds.CROSS_WAIT)
 _MEETINGS = (kinds.CORE_BARRIER, kinds.CLUSTER_BARRIER)
-DDR, LLB = 1, 2  # bits of ClassTable.shares
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Work:
             self._all_stalled(),
             self._summed(np.ones(len(self.klass), np.int64), (Q,), self.queue),
             self._summed(classes.conflict[self.klass]),
-            self._summed(np.where(shares & DDR, lines, 0)),
+            self._summed(np.where(classes.takes_ddr(run.stream), lines, 0)),
             self._summed(np.where(shares & LLB, lines, 0)),
             self._macs(),
             self._paths(),

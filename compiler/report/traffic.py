@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.isa.dtypes import MEMORIES, Queue
 from compiler.isa.program import Buffer
-from compiler.report.attribution import DDR, kernel_of_instruction
+from compiler.report.attribution import kernel_of_instruction
 from compiler.sim.classes import WRITE
 from compiler.sim.simulator import Run
 
@@ -52,7 +52,7 @@ def ddr_traffic(run: Run, titles: Mapping[str, str]) -> tuple[Moved, ...]:
     """
     names, kernel = kernel_of_instruction(run.program)
     classes, stream = run.classes, run.stream
-    at = np.flatnonzero((classes.shares[stream.klass] & DDR) != 0)
+    at = np.flatnonzero(classes.takes_ddr(stream))
     klass = stream.klass[at]
     low, high, writes = _ranges(run, at)
     owner, queue = kernel[classes.pc[klass]], classes.queue[klass].astype(np.int64)

@@ -39,11 +39,11 @@ def heap_pop(heap, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def share(flows, rate, cap, uses, limit, bit, cluster, cluster_of_flow, shared_by_all):  # type: ignore[no-untyped-def]
+def share(flows, rate, cap, uses, limit, bit, cluster, first_cluster, last_cluster, shared_by_all):  # type: ignore[no-untyped-def]
     """Lower ``rate`` to a max-min fair share of one memory's bandwidth; flows that need less leave it to the others."""
     total, waiting = np.int64(0), 0
     for f in range(flows):
-        if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster):
+        if uses[f] & bit and (shared_by_all or first_cluster[f] <= cluster <= last_cluster[f]):
             total += cap[f]
             waiting += 1
     if total <= limit:
@@ -55,11 +55,12 @@ def share(flows, rate, cap, uses, limit, bit, cluster, cluster_of_flow, shared_b
         changed = False
         fair = left // waiting
         for f in range(flows):
-            if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster) and not settled[f] and cap[f] <= fair:
+            shares = uses[f] & bit and (shared_by_all or first_cluster[f] <= cluster <= last_cluster[f])
+            if shares and not settled[f] and cap[f] <= fair:
                 settled[f] = True
                 left -= cap[f]
                 waiting -= 1
                 changed = True
     for f in range(flows):
-        if uses[f] & bit and (shared_by_all or cluster_of_flow[f] == cluster) and not settled[f]:
+        if uses[f] & bit and (shared_by_all or first_cluster[f] <= cluster <= last_cluster[f]) and not settled[f]:
             rate[f] = max(np.int64(1), min(rate[f], fair))

@@ -12,7 +12,7 @@ from compiler.isa.jit import kernel
 from compiler.isa.model import Args, Instr, Slot, Timing, View, alignment_bytes, bind, counting_faults
 from compiler.isa.program import Program
 from compiler.isa.table.sync import IN_CLUSTER
-from compiler.isa.timing import contiguous_run
+from compiler.isa.timing import DDR, contiguous_run, memories_of
 from compiler.sim.collector import uncollected
 from compiler.sim.expand import Stream
 from compiler.target import Chip
@@ -63,7 +63,8 @@ class ClassTable:
     line_bytes: np.ndarray
     moved_bytes: np.ndarray
     conflict: np.ndarray
-    shares: np.ndarray  # transfers: 1 uses DDR, 2 uses LLB
+    shares: np.ndarray  # transfers: bits DDR and LLB, of what they take bandwidth of
+    broadcast: np.ndarray  # transfers: whether cores of several clusters have it in common
     path: list[str]
     footprint_start: np.ndarray
     footprints: np.ndarray  # columns: address index, memory, access, start, extent, run, then (count, stride) x 5
@@ -75,6 +76,13 @@ class ClassTable:
         first = np.arange(stream.cores) // per_cluster * per_cluster * chip.cross_flag_ids
         core_of = np.repeat(np.arange(stream.cores), np.diff(stream.core_start))
         found: np.ndarray = self.argument[stream.klass] + self.in_cluster[stream.klass] * first[core_of]
+        return found
+
+    def takes_ddr(self, stream: Stream) -> np.ndarray:
+        """Which dynamic instructions take bandwidth of DDR: of a broadcast the one on the first cluster."""
+        takes = (self.shares & DDR) != 0
+        further = np.repeat(stream.cluster_of, np.diff(stream.core_start)) > 0
+        found: np.ndarray = takes[stream.klass] & ~(further & self.broadcast[stream.klass])
         return found
 
 
@@ -158,6 +166,7 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
         for name in ("cycles", "latency", "argument", "rate", "line", "moved", "conflict")
     }
     queue, kind, shares, in_cluster = (np.zeros(count, np.int8) for _ in range(4))
+    broadcast = np.zeros(count, np.bool_)
     starts, flat, owner, paths = [0], [], [], []
     for klass, args in enumerate(bound):
         instr = program.instrs[int(stream.class_pc[klass])]
@@ -172,8 +181,8 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
         paths.append(timing.path or _local_path(args.views))
         if timing.path:
             integers["rate"][klass] = chip.path[timing.path].bytes_per_cycle * 1000
-            ends = timing.path.split("_")
-            shares[klass] = ("ddr" in ends) | ("llb" in ends) << 1
+            shares[klass] = memories_of(timing.path)
+            broadcast[klass] = args.row.meets
         for fp in footprints(args):
             pad = (1, 0) * (OUTER_LOOPS - len(fp.loops))
             loops = [*pad, *(n for loop in fp.loops for n in loop)]
@@ -183,8 +192,8 @@ def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> C
     table = np.array(flat, np.int64).reshape(-1, 6 + 2 * OUTER_LOOPS)
     return ClassTable(
         bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
-        in_cluster, integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, paths,
-        np.array(starts, np.int64), table, np.array(owner, np.int64),
+        in_cluster, integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, broadcast,
+        paths, np.array(starts, np.int64), table, np.array(owner, np.int64),
     )  # fmt: skip
 
 

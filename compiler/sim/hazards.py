@@ -152,10 +152,18 @@ class HazardReport:
             others = [c for c in range(self.stream.cores) if c != core and not self._at_barrier(c)]
             return f"other cores do not arrive: {others[:8]}", (others[0] if others else core, 0)
         own = int(self.classes.queue[klass])
+        if queue == own and self.classes.broadcast[klass]:
+            number, each = core % self.chip.cores_per_cluster, self.chip.cores_per_cluster
+            others = [c for c in range(number, self.stream.cores, each) if not self._at_broadcast(c, own)]
+            return f"cores of other clusters do not load it, too: {others[:8]}", (others[0] if others else core, own)
         if queue == 0 and own != 0:
             return f"queue {Queue(own).name} is full", (core, own)
         full = [q for q in range(1, QUEUES) if self.schedule.heads[core, q] >= 0]
         return "queues of the core do not drain", (core, full[0] if full else 0)
+
+    def _at_broadcast(self, core: int, queue: int) -> bool:
+        index = int(self.schedule.heads[core, queue])
+        return index >= 0 and bool(self.classes.broadcast[self.stream.klass[index]])
 
     def _at_barrier(self, core: int) -> bool:
         index = int(self.schedule.next_index[core])

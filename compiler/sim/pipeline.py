@@ -67,8 +67,9 @@ def _delay(seed, core, index, longest):  # type: ignore[no-untyped-def]
 @kernel
 def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
     klass, gap, core_start, tail_gap, queue, kind, cycles, latency, argument, in_cluster, first_flag, rate, line_bytes,
-    shares, interlocked, depth, issue_cycles, events, cross_ids, cross_max, cluster_of, clusters, ddr_limit, llb_limit,
-    seed, longest_delay, start, end, complete, order, busy, stalled, core_state, heads,
+    shares, broadcast, interlocked, depth, issue_cycles, events, cross_ids, cross_max, cluster_of, clusters,
+    per_cluster, ddr_limit, llb_limit, seed, longest_delay, start, end, complete, order, busy, stalled, core_state,
+    heads,
 ):  # fmt: skip
     cores = len(core_start) - 1
     queues = cores * Q
@@ -94,7 +95,10 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
     flow_rate = np.zeros(queues, np.int64)
     flow_cap = np.zeros(queues, np.int64)
     flow_uses = np.zeros(queues, np.int8)
-    flow_cluster = np.zeros(queues, np.int64)
+    flow_first = np.zeros(queues, np.int64)  # the clusters whose LLB it takes bandwidth of
+    flow_last = np.zeros(queues, np.int64)
+    meeting = np.zeros(queues, np.bool_)  # a queue at a broadcast that waits for the other clusters
+    met_at = np.zeros(queues, np.int64)
     work = np.zeros(cores * 64 + 64, np.int64)  # cores to advance
     queued = np.zeros(cores, np.bool_)
     work_size = 0
@@ -261,6 +265,41 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
                             reason = BARRIER
                         elif seed > 0 and (what == k.PLAIN or what == k.TRANSFER):
                             begin += _delay(seed, c, i - core_start[c], longest_delay)
+                        if broadcast[a]:
+                            # It starts once the queue is there on every core of this number; the first core has it.
+                            meeting[here] = True
+                            met_at[here] = begin
+                            first = here % (per_cluster * Q)
+                            for other in range(first, queues, per_cluster * Q):
+                                if not meeting[other]:
+                                    first = -1
+                                    break
+                                begin = max(begin, met_at[other])
+                            if first < 0:
+                                break
+                            for other in range(first, queues, per_cluster * Q):
+                                position = popped[other] % depth
+                                i = ring_index[other, position]
+                                since = free[other]
+                                t = max(since, ring_time[other, position])
+                                stalled[other // Q, q, EMPTY] += t - since
+                                stalled[other // Q, q, FLAG] += begin - t
+                                freed[other, position] = begin
+                                start[i] = begin
+                                order[ordered] = i
+                                ordered += 1
+                                popped[other] += 1
+                                meeting[other] = False
+                                in_flight[other] = True
+                                flight[other] = i
+                                if other != here and not queued[other // Q]:
+                                    work[work_size] = other // Q
+                                    queued[other // Q] = True
+                                    work_size += 1
+                            heap_push(heap, heap_size, begin << 14 | first)
+                            heap_size += 1
+                            progress = True
+                            break
                         stalled[c, q, EMPTY] += t - since
                         stalled[c, q, reason] += begin - t
                         freed[here, position] = begin
@@ -328,23 +367,27 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
             flow_rate[ending] = flow_rate[flows]
             flow_cap[ending] = flow_cap[flows]
             flow_uses[ending] = flow_uses[flows]
-            flow_cluster[ending] = flow_cluster[flows]
-            c = here // Q
-            i = flight[here]
-            a = klass[i]
-            alone = max(cycles[a], -(-line_bytes[a] * 1000 // rate[a]))
-            done = max(now, start[i] + cycles[a])
-            end[i] = done
-            complete[i] = done + latency[a]
-            free[here] = done
-            last_complete[here] = max(last_complete[here], complete[i])
-            busy[c, here % Q] += alone
-            stalled[c, here % Q, BANDWIDTH] += done - start[i] - alone
-            in_flight[here] = False
-            if not queued[c]:
-                work[work_size] = c
-                queued[c] = True
-                work_size += 1
+            flow_first[ending] = flow_first[flows]
+            flow_last[ending] = flow_last[flows]
+            # A broadcast ends for all that have it in common.
+            last = queues if broadcast[klass[flight[here]]] else here + 1
+            for each in range(here, last, per_cluster * Q):
+                c = each // Q
+                i = flight[each]
+                a = klass[i]
+                alone = max(cycles[a], -(-line_bytes[a] * 1000 // rate[a]))
+                done = max(now, start[i] + cycles[a])
+                end[i] = done
+                complete[i] = done + latency[a]
+                free[each] = done
+                last_complete[each] = max(last_complete[each], complete[i])
+                busy[c, each % Q] += alone
+                stalled[c, each % Q, BANDWIDTH] += done - start[i] - alone
+                in_flight[each] = False
+                if not queued[c]:
+                    work[work_size] = c
+                    queued[c] = True
+                    work_size += 1
         else:
             here = heap_pop(heap, heap_size) & 16383
             heap_size -= 1
@@ -354,14 +397,16 @@ def _simulate(  # type: ignore[no-untyped-def]  # noqa: C901
             flow_left[flows] = line_bytes[a] * 1000
             flow_cap[flows] = rate[a]
             flow_uses[flows] = shares[a]
-            flow_cluster[flows] = cluster_of[here // Q]
+            flow_first[flows] = flow_last[flows] = cluster_of[here // Q]
+            if broadcast[a]:
+                flow_last[flows] = cluster_of[cores - 1 - (cores - 1 - here // Q) % per_cluster]
             flows += 1
         for f in range(flows):
             flow_rate[f] = flow_cap[f]
-        share(flows, flow_rate, flow_cap, flow_uses, ddr_limit, 1, 0, flow_cluster, True)
+        share(flows, flow_rate, flow_cap, flow_uses, ddr_limit, 1, 0, flow_first, flow_last, True)
         for each in range(clusters):
             # What DDR leaves to a flow is all that it takes of LLB.
-            share(flows, flow_rate, flow_rate, flow_uses, llb_limit, 2, each, flow_cluster, False)
+            share(flows, flow_rate, flow_rate, flow_uses, llb_limit, 2, each, flow_first, flow_last, False)
     # ---- all queues are empty, or nobody can go on
     outcome = FINISHED
     total = np.int64(0)
@@ -409,10 +454,10 @@ def schedule(stream: Stream, classes: ClassTable, chip: Chip, *, seed: int = 0, 
     outcome, fault, cycles = _simulate(
         stream.klass, stream.gap, stream.core_start, stream.tail_gap, classes.queue, classes.kind, classes.cycles,
         classes.latency, classes.argument, classes.in_cluster, first_flag, classes.rate, classes.line_bytes,
-        classes.shares, interlocked, chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids, cross_ids, cross_max,
-        stream.cluster_of, chip.clusters, chip.bandwidth.ddr_bytes_per_kilocycle,
-        chip.bandwidth.llb_bytes_per_kilocycle, seed, longest_delay, start, end, complete, order, busy, stalled, state,
-        heads,
+        classes.shares, classes.broadcast, interlocked, chip.queues.depth, chip.scalar.issue_cycles, chip.event_ids,
+        cross_ids, cross_max, stream.cluster_of, chip.clusters, chip.cores_per_cluster,
+        chip.bandwidth.ddr_bytes_per_kilocycle, chip.bandwidth.llb_bytes_per_kilocycle, seed, longest_delay,
+        start, end, complete, order, busy, stalled, state, heads,
     )  # fmt: skip
     return Schedule(
         int(outcome), int(fault), int(cycles), start, end, complete, order, busy, stalled,

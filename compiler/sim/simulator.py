@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import HazardError, Problem, TilewrightError, UsageError
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.program import Program
+from compiler.sim.broadcasts import check_broadcasts
 from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
 from compiler.sim.functional import Computation
@@ -159,6 +160,7 @@ def prepare(
     stream = expand(program, chip, core_count(program, chip), loaded=loaded, known=known, max_steps=max_steps)
     classes = classify(stream, program, chip)
     check_bounds(stream, classes, program, chip)
+    check_broadcasts(stream, classes, program, chip)
     if known is not None:
         known.confirm(stream, classes)
     timed = schedule(stream, classes, chip, seed=seed)

@@ -156,7 +156,7 @@ def statistics(run: Run) -> Statistics:
         conflicts[core] = counts @ classes.conflict
         np.add.at(queues[core], classes.queue, counts)
         total += counts
-    touches_ddr = (classes.shares & 1) != 0
+    far = np.bincount(stream.klass[classes.takes_ddr(stream)], minlength=stream.classes)
     return Statistics(
         run.program.name,
         chip.name,
@@ -171,7 +171,7 @@ def statistics(run: Run) -> Statistics:
         _paths(run, total),
         _matrix(run, total),
         _memories(run),
-        int(total[touches_ddr] @ classes.line_bytes[touches_ddr]),
+        int(far @ classes.line_bytes),
         chip.bandwidth.ddr_bytes_per_kilocycle,
     )
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from compiler.isa.disassembler import instruction_text
 from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
+from compiler.isa.timing import DDR, LLB
 from compiler.sim import classes as k
 from compiler.sim.occupancy import occupancies
 
@@ -35,7 +36,7 @@ CORE_THREAD = len(Queue)
 KERNEL_THREAD = CORE_THREAD + 1
 CLUSTER_PROCESS = 1 << 16  # the first process that stands for a cluster
 CHIP_PROCESS = CLUSTER_PROCESS - 1
-BANDWIDTHS = (("ddr", 1), ("llb", 2))  # bits of ClassTable.shares
+BANDWIDTHS = (("ddr", DDR), ("llb", LLB))
 Nodes = Mapping[str, tuple[str, ...]]  # the ONNX nodes of a kernel, by the label of its use
 _CHUNK = 1 << 14
 _INTERLOCKED = np.array([queue in INTERLOCKED for queue in Queue])
@@ -326,7 +327,8 @@ def _bandwidths(run: Run) -> Iterator[str]:
     borders = np.unique(np.linspace(0, max(1, run.cycles), COUNTER_POINTS + 1).astype(np.int64))
     named = False
     for name, bit in BANDWIDTHS:
-        at = np.flatnonzero((run.classes.shares[klass] & bit) != 0)
+        takes = run.classes.takes_ddr(run.stream) if bit == DDR else (run.classes.shares[klass] & bit) != 0
+        at = np.flatnonzero(takes)
         if not at.size:
             continue
         if not named:

@@ -130,6 +130,7 @@ class Chip:
     bandwidth: Bandwidth
     transfer: Transfer
     path: Mapping[str, Path_]
+    alike: int = 1  # clusters that do what this one does, itself included: of one that stands for several
 
     @property
     def cores(self) -> int:
@@ -141,8 +142,15 @@ class Chip:
         """
         if self.clusters == 1:
             return self
-        rate = max(1, self.bandwidth.ddr_bytes_per_kilocycle // (running or self.clusters))
-        return replace(self, clusters=1, bandwidth=replace(self.bandwidth, ddr_bytes_per_kilocycle=rate))
+        alike = running or self.clusters
+        rate = max(1, self.bandwidth.ddr_bytes_per_kilocycle // alike)
+        bandwidth = replace(self.bandwidth, ddr_bytes_per_kilocycle=rate)
+        return replace(self, clusters=1, bandwidth=bandwidth, alike=alike)
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether there are others that the cluster can load the same bytes with, so that DDR is read once for all."""
+        return self.alike > 1 and {"ddr_l1s", "ddr_llbs"} <= self.path.keys()
 
     def cluster_of(self, core: int) -> int:
         if not 0 <= core < self.cores:
@@ -176,6 +184,8 @@ class Chip:
     def to_dict(self) -> dict[str, Any]:
         """The chip as the TOML file has it: plain tables, integers and strings."""
         tables: dict[str, Any] = _plain(self)
+        if self.alike == 1:
+            del tables["alike"]
         return tables
 
     @classmethod

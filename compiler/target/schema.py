@@ -121,7 +121,10 @@ PATH_KEYS: tuple[Key, ...] = (
 
 @dataclass(frozen=True)
 class PathRow:
-    """A way between two memories that a chip may have; the instructions that use it are in the ISA table."""
+    """A way between two memories that a chip may have; the instructions that use it are in the ISA table.
+
+    Those whose name ends in ``s`` lead into every cluster at once.
+    """
 
     name: str
     required: bool = False
@@ -129,7 +132,7 @@ class PathRow:
     @property
     def memories(self) -> tuple[str, str]:
         source, destination = self.name.split("_")
-        return source, destination
+        return source, destination.removesuffix("s")
 
 
 PATHS: dict[str, PathRow] = {
@@ -138,6 +141,8 @@ PATHS: dict[str, PathRow] = {
         PathRow("ddr_l1", required=True),
         PathRow("ddr_ub", required=True),
         PathRow("ddr_llb"),
+        PathRow("ddr_l1s"),
+        PathRow("ddr_llbs"),
         PathRow("llb_l1"),
         PathRow("llb_ub"),
         PathRow("llb_ddr"),

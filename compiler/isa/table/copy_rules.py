@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from compiler.isa.img2col import output_shape
 from compiler.isa.model import Args
+from compiler.isa.timing import path_of
 
 
 def path_exists(args: Args) -> bool:
     """the chip must have a path between these two memories"""
-    return f"{args.view('src').memory}_{args.view('dst').memory}" in args.chip.path
+    return path_of(args.row, args.view("src"), args.view("dst")) in args.chip.path
 
 
 def pitch_covers_rows(args: Args) -> bool:

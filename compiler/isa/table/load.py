@@ -27,6 +27,7 @@ from compiler.isa.table.rules import destination_strides_differ, sources_overlap
 from compiler.isa.timing import ceil_div, copy_timing
 
 _SOURCE = Modifier("source", ("ddr", "llb"))
+_MET_TARGET = Modifier("target", ("l1", "llb"))
 _ANY = dtypes(*DTYPES)
 _CUBE = dtypes(*CUBE_TYPES)
 _ROWS_COLS = Shape(("rows", "cols"), follows_rank=False)
@@ -223,6 +224,32 @@ _FROM_FAR = [
     ),
 ]
 
+# ---- MTE2, together with other clusters -------------------------------------------------------------------------
+
+
+def _meeting(opcode: int, alone: str, doc: str) -> Row:
+    """A load from DDR that the cores of one number in all clusters have in common."""
+    one = next(row for row in _FROM_FAR if row.mnemonic == alone)
+    target, source = one.tensors
+    modifiers = (_MET_TARGET if each.name == "target" else each for each in one.modifiers if each.name != "source")
+    meeting = "the cores of one number in all clusters of the program load the same bytes, each to its own dst, once"
+    return replace(
+        one,
+        opcode=opcode,
+        mnemonic=f"p{alone}",
+        doc=f"{doc}: {meeting} the last of them is there; DDR is read once",
+        operands=(target, replace(source, memory="ddr"), *one.operands[2:]),
+        modifiers=tuple(modifiers),
+        meets=True,
+    )
+
+
+_MEETING = [
+    _meeting(231, "ld", "dst = src, strided on both sides"),
+    _meeting(232, "ldnz", "a row-major block into nz layout, zeros behind its last column"),
+    _meeting(233, "ldnzt", "a row-major block into nz layout, transposed, zeros behind the last column"),
+]
+
 # ---- MTE1: from L1 ----------------------------------------------------------------------------------------------
 
 
@@ -378,4 +405,4 @@ _FROM_L1 = [
     ),
 ]
 
-ROWS = [*_FROM_FAR, *_FROM_L1]
+ROWS = [*_FROM_FAR, *_MEETING, *_FROM_L1]

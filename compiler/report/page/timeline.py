@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.dtypes import Queue
-from compiler.report.attribution import DDR
 from compiler.report.page import series
 from compiler.report.page.markup import element, label, line, rectangle, short, svg, tail, ticks
 from compiler.report.profile import Profile
@@ -85,7 +84,7 @@ def _intervals(run: Run, core: int, queue: Queue) -> dict[str, tuple[np.ndarray,
 
 def _ddr(run: Run, offset: int, borders: np.ndarray) -> np.ndarray:
     klass = run.stream.klass
-    at = np.flatnonzero((run.classes.shares[klass] & DDR) != 0)
+    at = np.flatnonzero(run.classes.takes_ddr(run.stream))
     start, end = run.schedule.start[at] + offset, run.schedule.end[at] + offset
     bytes_ = run.classes.line_bytes[klass[at]]
     return flow(start, end, bytes_ / np.maximum(1, end - start), borders)

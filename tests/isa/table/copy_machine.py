@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,9 @@ from compiler.target import load_chip
 
 TW1, TW2 = load_chip("tw1"), load_chip("tw2")
 SHARED_BYTES = 1 << 18
+
+# With the paths of every row.
+WHOLE = replace(TW2, path={**TW2.path, "ddr_l1s": TW2.path["ddr_l1"], "ddr_llbs": TW2.path["ddr_llb"]})
 
 
 class Machine:
@@ -63,7 +67,7 @@ class Machine:
         return args
 
 
-def bound(row: Row, mods: dict[str, str], slots: dict[str, float], chip: Any = TW2) -> Args:
+def bound(row: Row, mods: dict[str, str], slots: dict[str, float], chip: Any = WHOLE) -> Args:
     assert list(mods) == [m.name for m in row.modifiers]
     chosen = tuple(mods.values())
     names = [slot.name.replace(".", "_") for slot in row.slots(chosen)]

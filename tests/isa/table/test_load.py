@@ -80,7 +80,7 @@ def _to_nz(transposed: bool) -> Check:
             values, wide = machine.noise(dtype, rows, cols), up(cols, k0_of(dtype))
             held = values.T if transposed else values
             stride = held.shape[1] + 3
-            machine.poke(mods["source"], 160, dtype, strided(held.shape, (stride, 1)), held)
+            machine.poke(mods.get("source", "ddr"), 160, dtype, strided(held.shape, (stride, 1)), held)
             machine.run(row, mods, dst=64, src=160, rows=rows, cols=cols, src_stride=stride, dst_pitch=rows + 2)
             found = machine.peek("l1", 64, dtype, nz(rows, wide, rows + 2, dtype))
             assert same_bits(found, zero_extended(values, rows, wide))
@@ -242,6 +242,9 @@ CHECKS: dict[str, Check] = {
     "ldpad": ldpad,
     "ldnz": _to_nz(False),
     "ldnzt": _to_nz(True),
+    "pld": _strided_copy("ddr", ""),
+    "pldnz": _to_nz(False),
+    "pldnzt": _to_nz(True),
     "ldc1": ldc1,
     "ldgather": ldgather,
     "ldrep": ldrep,
@@ -284,6 +287,9 @@ REFUSED: list[tuple[str, str, dict[str, float], dict[str, float], str]] = [
      "right": 2, "pad": 0}, {"dst_stride": 7}, "destination_strides_differ"),
     ("ldnz", "ddr.fp16", NZ, {"dst_pitch": 7}, "pitch_covers_rows"),
     ("ldnzt", "ddr.fp16", NZ, {"dst_pitch": 7}, "pitch_covers_rows"),
+    ("pld", "llb.fp16.1d", DST_ZERO_STRIDE | {"dst_s0": 1}, {"dst_s0": 0}, "destination_strides_differ"),
+    ("pldnz", "fp16", NZ, {"dst_pitch": 7}, "pitch_covers_rows"),
+    ("pldnzt", "fp16", NZ, {"dst_pitch": 7}, "pitch_covers_rows"),
     ("ldc1", "ddr.fp16", {"dst": 0, "src": 0, "src_s2": 9, "src_s1": 3, "src_s0": 1, "c": 20, "h": 3, "w": 3,
      "c1_stride": 144}, {"c1_stride": 143}, "destination_strides_differ"),
     ("ldgather", "ddr.fp16", GATHER, {"dst_stride": 7}, "destination_strides_differ"),
