@@ -17,7 +17,9 @@ from compiler.codegen.residence import GraphBuffer
 from compiler.frontend import Imported
 from compiler.target import Chip
 
+COMMON = "tw.common"  # attribute of main: the numbers of its parameters of which each cluster reads all
 CLUSTERS = "tw.clusters"  # attribute of main: how many clusters run it, each its part; one that has it is left as it is
+RIVALS = "tw.rivals"  # attribute of main: other numbers of clusters that may be faster; where that is worth finding out
 TOGETHER = 0  # clusters: all work together on every kernel
 
 
@@ -31,10 +33,29 @@ def chip_of(module: Any, chip: Chip) -> Chip:
     return chip if clusters == TOGETHER else chip.one_cluster(clusters)
 
 
+def with_rivals(module: Any, clusters: Sequence[int]) -> Any:
+    """The module, which other numbers of clusters may run faster."""
+    return _with_attribute(module, RIVALS, list(clusters))
+
+
+def rivals_of(module: Any) -> list[int]:
+    return [int(clusters) for clusters in graph.attribute(module["main"], RIVALS, ())]
+
+
+def common_parameters(module: Any) -> list[Any]:
+    """The parameters of main that clusters have in common where each has its part of the batch."""
+    common = graph.attribute(module["main"], COMMON, ())
+    return [module["main"].params[int(number)] for number in common]
+
+
 def run_by(module: Any, clusters: int) -> Any:
     """The module, whose main is already what so many clusters run."""
+    return _with_attribute(module, CLUSTERS, clusters)
+
+
+def _with_attribute(module: Any, name: str, value: Any) -> Any:
     module = module.clone()
-    module["main"] = module["main"].with_attr(CLUSTERS, clusters)
+    module["main"] = module["main"].with_attr(name, value)
     return module
 
 

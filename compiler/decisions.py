@@ -1,7 +1,8 @@
 """What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
 
-Which of many ways is the fastest (which calls share a kernel, which sums are taken in parts, whether calls run in
-bands, whether constants are copied) takes longer to find out than all else, where the cache has the kernels.
+Which of many ways is the fastest (how many clusters run it, which calls share a kernel, which sums are taken in parts,
+whether calls run in bands, whether constants are copied) takes longer to find out than all else, where the cache has
+the kernels.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decisions:
+    clusters: int  # how many of them run it, each on its part of the batch; none where all work together
     bands: bool  # whether calls may run in bands
     copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
@@ -63,9 +65,9 @@ def _decisions(content: Any) -> Decisions | None:
     """None where somebody else wrote the entry."""
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
-    together, sums = content["together"], content["sums"]
+    together, sums, clusters = content["together"], content["sums"], content["clusters"]
     lists = isinstance(together, list) and all(isinstance(each, list) for each in together) and isinstance(sums, list)
-    if not lists or not all(isinstance(index, int) for index in sums):
+    if not lists or not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
-    return Decisions(content["bands"] is True, content["copies"] is True, calls, tuple(sums))
+    return Decisions(clusters, content["bands"] is True, content["copies"] is True, calls, tuple(sums))

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler import pipeline
 from compiler.buffers import Buffers
-from compiler.clusters import clusters_of, of_all, together
+from compiler.clusters import clusters_of, of_all, rivals_of, together
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
@@ -32,6 +32,8 @@ from compiler.schedule.manual import Manual
 from compiler.schedule.noted import runs_in_bands
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
+
+CLEARLY = 0.97  # of the predicted cycles: where another number of clusters takes no less, that is not known
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _as_decided(
     """What a search found before; None where it was for another model after all."""
     if not decided.bands:
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
-    kernels = _planned(imported, chip, options, observer, decided)
+    kernels = _planned(imported, chip, options, observer, decided.clusters, decided)
     if not decided.copies:
         kernels = kernels.without_copies()
     together = named(kernels.module, decided.together)
@@ -115,12 +117,21 @@ def _as_decided(
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _fastest(_planned(imported, chip, options, observer), chip, options, observer)
+    found = _in_bands_or_not(_planned(imported, chip, options, observer), chip, options, observer)
+    for clusters in rivals_of(found.module) if manual_of(options) is None else ():
+        other = _in_bands_or_not(_planned(imported, chip, options, observer, clusters), chip, options, observer)
+        if other.predicted_cycles < found.predicted_cycles * CLEARLY:
+            found = other
+    return found
+
+
+def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    found = _fastest(kernels, chip, options, observer)
     if manual_of(options) is not None or not runs_in_bands(found.module):
         return found
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
-    other = _fastest(_planned(imported, chip, options, whole), chip, options, whole)
+    other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.clusters), chip, options, whole)
     return other if other.predicted_cycles < found.predicted_cycles else found
 
 
@@ -171,9 +182,15 @@ def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Impor
 
 
 def _planned(
-    imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer, decided: Decisions | None = None
+    imported: Imported,
+    chip: Chip,
+    options: Options,
+    observer: pipeline.Observer,
+    clusters: int | None = None,
+    decided: Decisions | None = None,
 ) -> ModelKernels:
-    passes, manual = pipeline.graph_passes(), manual_of(options)
+    """``clusters``: how many are to run it, where that is known."""
+    passes, manual = pipeline.graph_passes(clusters), manual_of(options)
     if manual is not None:
         passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
     module = pipeline.run(passes, imported.module, chip, observer)

@@ -22,7 +22,7 @@ from compiler.codegen.storage import from_tables, to_tables
 from compiler.errors import TilewrightError
 from compiler.kernels import Kernel, Road
 from compiler.target import Chip
-from compiler.tir.near import NEAR, ROOM, STRIDES, placement
+from compiler.tir.near import COMMON, NEAR, ROOM, STRIDES, placement
 
 FORMAT = 1
 PACKAGES = ("compiler", "passes")
@@ -166,7 +166,7 @@ def key_of(func: Any, schedule: str, chip: Chip) -> Key:
     """
     machine = chip.content_hash + placement(func)
     for name in list(func.attrs.keys() if func.attrs else ()):
-        if name in ("global_symbol", NEAR, ROOM, STRIDES) or name.startswith("tw."):
+        if name in ("global_symbol", COMMON, NEAR, ROOM, STRIDES) or name.startswith("tw."):
             func = func.without_attr(name)
     return Key(_digest(func.script(show_meta=True)), schedule, machine, compiler_digest())
 

@@ -14,7 +14,7 @@ from tvm_ffi import StructuralKey
 
 from compiler import graph, pipeline
 from compiler.buffers import Buffers
-from compiler.clusters import chip_of, clusters_of
+from compiler.clusters import chip_of, clusters_of, common_parameters
 from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.link import LLB_PLACEMENT
 from compiler.codegen.residence import Foreseen, foresee, llb_pays
@@ -31,7 +31,7 @@ from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
-from compiler.tir.near import placed_near, strided
+from compiler.tir.near import held_in_common, placed_near, strided
 from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import TIR_DTYPE
 from compiler.tir.structure import answered_once, structural_walk
@@ -297,18 +297,25 @@ class ModelKernels:
         near = [index for index, name in enumerate(arguments) if name in self._near]
         room, bands = self._room_bytes if room_bytes is None else room_bytes, self.buffers.parts.bands
         strides = {index: tuple(bands[name][1]) for index, name in enumerate(arguments) if name in bands}
-        told = hash(func), tuple(lasting), tuple(near), room, tuple(strides.items())
+        common = [index for index in lasting if arguments[index] in self._common] if self.chip.broadcasts else []
+        told = hash(func), tuple(lasting), tuple(near), tuple(common), room, tuple(strides.items())
         if told not in self._told:
-            placed = strided(placed_near(func.with_attr(CONSTANTS, lasting), near, room), strides)
+            placed = held_in_common(placed_near(func.with_attr(CONSTANTS, lasting), near, room), common)
+            placed = strided(placed, strides)
             self._told[told] = func, with_replaced(placed)
         return Job(self._told[told][1], schedule, self._name(members))
+
+    @cached_property
+    def _common(self) -> frozenset[str]:
+        """Inputs and constants of which every cluster reads all, where each has a part of the batch."""
+        return frozenset(self.buffers.names[param] for param in common_parameters(self.module))
 
     @property
     def decisions(self) -> Decisions:
         """What was decided for these kernels."""
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
-        return Decisions(bands, self._may_copy, self.together, self._in_order)
+        return Decisions(self.clusters, bands, self._may_copy, self.together, self._in_order)
 
     @property
     def has_copies(self) -> bool:

@@ -16,8 +16,10 @@ IN_PARTS = ("schedule-graph", BANDS)  # passes that are left out where tensors c
 
 
 @cache
-def graph_passes() -> tuple[Any, ...]:
-    """Relax -> Relax. Imported when something is compiled, not when the command starts."""
+def graph_passes(clusters: int | None = None) -> tuple[Any, ...]:
+    """Relax -> Relax, for so many clusters where that is known. Imported when something is compiled, not when the
+    command starts.
+    """
     from passes.graph.divide_batch import DivideBatch
     from passes.graph.group_operators import GroupOperators
     from passes.graph.schedule_bands import ScheduleBands
@@ -25,7 +27,7 @@ def graph_passes() -> tuple[Any, ...]:
 
     return (
         GroupOperators(),  # what shares a kernel: all later decisions are per kernel
-        DivideBatch(),  # before the graph is cut further: one cluster's part is what has to fit
+        DivideBatch(told=clusters),  # before the graph is cut further: one cluster's part is what has to fit
         ScheduleGraph(),  # how often each kernel runs, and on what
         ScheduleBands(),  # last: of what does not fit in pieces of the batch, rows
     )
@@ -36,6 +38,7 @@ def kernel_passes() -> tuple[Any, ...]:
     """PrimFunc -> PrimFunc, for a kernel that a schedule template has cut into tiles."""
     from passes.tir.allocate_memory import AllocateMemory
     from passes.tir.bound_marked_nests import BoundMarkedNests
+    from passes.tir.broadcast_loads import BroadcastLoads
     from passes.tir.cut_operands import CutOperands
     from passes.tir.cut_trips import CutTrips
     from passes.tir.dispatch_ahead import DispatchAhead
@@ -93,6 +96,7 @@ def kernel_passes() -> tuple[Any, ...]:
         HoistInvariants(),  # before rings: what leaves a loop needs no second slot in it
         KeepNear(),  # before ShareLoads: what a core keeps for itself, DDR need not bring to others
         ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
+        BroadcastLoads(),  # of what is left: what cores share comes by way of LLB
         CutTrips(),  # while a loop's body is one turn; behind what puts instructions into it
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions

@@ -54,7 +54,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def compiled(whole: bytes, share: bytes, chip: Chip = TW1, **options: Any) -> driver.Compilation:
         divide = Divide(share=import_model(share, precision=options.get("precision")).module)
-        monkeypatch.setattr(pipeline, "graph_passes", lambda: (divide, GroupOperators()))
+        monkeypatch.setattr(pipeline, "graph_passes", lambda clusters=None: (divide, GroupOperators()))
         return driver.compile_model(whole, chip, driver.Options(cache=False, jobs=1, **options))
 
     return compiled

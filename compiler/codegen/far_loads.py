@@ -168,6 +168,7 @@ class FarLoad:
     grid: Grid
     followed: tuple[bool, ...]
     line_bytes: int
+    alike: int = 1  # clusters that load the same
 
     @property
     def itemsize(self) -> int:
@@ -231,8 +232,13 @@ def moved_bytes(view: View, grid: Grid, line_bytes: int) -> Values:
     return rows * -(-run * view.dtype.itemsize // line_bytes) * line_bytes
 
 
-def far_load(site: Site, core: Any, cores: int, written: set[Any], chip: Chip) -> FarLoad | None:
-    """The instruction as a load from DDR; None where it is none, or where data decides what it loads."""
+def far_load(
+    site: Site, core: Any, cores: int, written: set[Any], chip: Chip, common: frozenset[Any] = frozenset()
+) -> FarLoad | None:
+    """The instruction as a load from DDR; None where it is none, or where data decides what it loads.
+
+    ``common``: the parameters that other clusters read, too.
+    """
     tensors = list(operands(site.call))
     sources = [(tensor, address) for tensor, address in tensors if "r" in tensor.role]
     if site.call.queue != Queue.MTE2 or len(sources) != 1 or len(tensors) != 2:
@@ -244,7 +250,8 @@ def far_load(site: Site, core: Any, cores: int, written: set[Any], chip: Chip) -
         return None
     try:
         source, grid = view_of(site, tensor.name, chip), Grid.of(site, core, cores)
-        load = FarLoad(site, source, address, grid, (), chip.transfer.ddr_line_bytes)
+        alike = chip.alike if address.buffer in common else 1
+        load = FarLoad(site, source, address, grid, (), chip.transfer.ddr_line_bytes, alike)
         place = [load.offset, *source.shape]
         for expression in place:
             grid.values(expression)
@@ -266,17 +273,25 @@ def _follows(loop: Any, place: Sequence[Any]) -> bool:
     return any(uses(expression, [loop.loop_var]) for expression in place if not isinstance(expression, int))
 
 
-def far_bytes(site: Site, core: Any, cores: int, chip: Chip, near: frozenset[Any] = frozenset()) -> float:
-    """What an instruction moves between the cores and DDR, all cores together; nothing where that is not known.
+def far_bytes(
+    site: Site,
+    core: Any,
+    cores: int,
+    chip: Chip,
+    near: frozenset[Any] = frozenset(),
+    common: frozenset[Any] = frozenset(),
+) -> float:
+    """What DDR moves for an instruction, all cores together; nothing where that is not known.
 
-    ``near``: the parameters that lie in LLB.
+    ``near``: the parameters that lie in LLB; ``common``: those that other clusters load at the same time.
     """
     total, line_bytes = 0.0, chip.transfer.ddr_line_bytes
     for tensor, address in operands(site.call):
         if memory_of(address.buffer) == "ddr" and address.buffer not in near:
             try:
                 grid, view = Grid.of(site, core, cores), view_of(site, tensor.name, chip)
-                total += float(moved_bytes(view, grid, line_bytes).sum())
+                moved = float(moved_bytes(view, grid, line_bytes).sum())
+                total += moved / (chip.alike if address.buffer in common else 1)
             except DependsOnData:
                 continue
     return total

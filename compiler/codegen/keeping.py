@@ -107,8 +107,7 @@ class Keeping(Staging):
         target = address(self.buffer, [self._simple(self._piece(slot))])
         slots = [target, *near, source, *far, *(self._simple(axis.extent) for axis in axes)]
         told = [instruction(flag, (QUEUE,), (self.core, self.flag)) for flag in ("cross_set", "cross_wait")]
-        brought = instruction("ld", ("ddr", "llb", load.source.dtype.name, f"{len(axes)}d"), slots)
-        return sequence([*(told if self.begins_anew else ()), brought, *told])
+        return sequence([*(told if self.begins_anew else ()), self._to_llb(slots), *told])
 
     def _followed(self) -> list[tuple[Any, int]]:
         """Loops within an epoch."""

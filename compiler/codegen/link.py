@@ -264,12 +264,12 @@ def _queues(code: KernelCode) -> tuple[str, ...]:
 
 
 def _read_by(instrs: Sequence[Instr], parameter: int) -> list[Far]:
-    """Where a load says in which memory the parameter lies that it reads."""
+    """Where a load says in which memory the parameter lies that it reads; one that reads DDR only does not."""
     return [
-        Far(index, memory_of(instr.row, instr.mods, tensor.memory)[0], parameter)
+        Far(index, modifier, parameter)
         for index, instr in enumerate(instrs)
         for tensor in instr.row.tensors
-        if "r" in tensor.role
+        if "r" in tensor.role and (modifier := memory_of(instr.row, instr.mods, tensor.memory)[0]) >= 0
     ]
 
 

@@ -66,7 +66,8 @@ class Sharing:
     """A load that groups of cores have in common.
 
     In each of ``period`` turns another part of a group brings the piece, so that DDR does not rest while other cores
-    load from LLB. A part's cores have a share of the piece each.
+    load from LLB. A part's cores have a share of the piece each, which they bring to so many clusters at once as do
+    load the same.
     """
 
     load: FarLoad
@@ -134,8 +135,14 @@ class Sharing:
         return self.load.moved_bytes.reshape(self.load.grid.runs.shape[0], -1).sum(axis=1)
 
     @property
+    def far_bytes(self) -> float:
+        """What DDR moves for a cluster."""
+        return float(self.staged_bytes.sum()) / self.load.alike
+
+    @property
     def saved_bytes(self) -> float:
-        return float(self.loaded_bytes.sum() - self.staged_bytes.sum())
+        """Of what DDR moves for a cluster."""
+        return float(self.loaded_bytes.sum()) / self.load.alike - self.far_bytes
 
 
 def rotation_cycles(parts: int, far_cycles: float, other_cycles: float) -> float:

@@ -151,11 +151,17 @@ class Staging:
         target = address(self.buffer, [self._simple(self._piece(turn) + low * axes[split].stride)])
         near, far = [axis.stride for axis in axes], [axis.far_stride for axis in axes]
         slots = [target, *near, source, *far, *map(self._simple, shape)]
-        brought = instruction("ld", ("ddr", "llb", load.source.dtype.name, f"{len(axes)}d"), slots)
+        brought = self._to_llb(slots)
         if self._may_be_empty():
             brought = tirx.IfThenElse(extent > 0, brought, None)
         both = sequence([brought, self._with_all("cross_set", self.flag)])
         return self._where_it_runs(both, values)
+
+    def _to_llb(self, slots: list[Any]) -> Any:
+        form = (self.sharing.load.source.dtype.name, f"{len(self.sharing.layout.axes)}d")
+        if self.sharing.load.alike > 1:
+            return instruction("pld", ("llb", *form), slots)
+        return instruction("ld", ("ddr", "llb", *form), slots)
 
     def _share(self, extent: Any, unit: int) -> tuple[Any, Any]:
         """(first, how many) elements of an axis that this core brings."""

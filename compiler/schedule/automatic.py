@@ -21,6 +21,8 @@ PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many
 # Of the cycles of a schedule that leaves kernels their share of LLB, what one may take that does not: kernels may then
 # read again what they could share, and what is thought to fit may leave gaps.
 TIGHT_PAYS = 0.9
+# The same where clusters read at once what they have in common: weights that are read again cost DDR little.
+TIGHT_PAYS_IN_COMMON = 0.995
 # And one that leaves no room for what pieces are still to be made: not everything may then find a place.
 SNUG_PAYS = 0.995
 # Tensors that are tried in DDR: so many at a time, the largest of those that are made so few calls from a break and
@@ -53,7 +55,7 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
 def _of_rooms(problem: Problem, cost: Cost) -> Choice:
     found = relieved(problem, cost)
     tight = relieved(replace(problem, room_bytes=int(cost.chip.memory_bytes("llb") * TIGHT_SHARE)), cost)
-    return _if_it_pays(tight, found, TIGHT_PAYS)
+    return _if_it_pays(tight, found, TIGHT_PAYS_IN_COMMON if cost.chip.broadcasts else TIGHT_PAYS)
 
 
 def _if_it_pays(one: Choice, safe: Choice, share: float) -> Choice:
@@ -157,14 +159,19 @@ class Cost:
             tensor = self.storage.tensors[number]
             if tensor.is_between:
                 between += size
-            elif tensor.made < 0 and not tensor.is_input and size == tensor.size_bytes:
-                whole += size
+            elif tensor.is_same_for_all_pieces and size == tensor.size_bytes:
+                whole += self.own_bytes(number)
             else:
                 far += size
         near_bytes, far_bytes = (between, far) if near else (0, between + far)
         if work.cube_cycles:
             far_bytes += _read_again(sum(read.values()) - whole, whole, self.chip.clusters)
         return count * cycles_of(work, count, near_bytes, far_bytes, whole, self.chip)
+
+    def own_bytes(self, number: int) -> int:
+        """Of all of a tensor, what DDR moves for this chip: clusters that read the same read it together."""
+        tensor = self.storage.tensors[number]
+        return tensor.size_bytes // (self.chip.alike if tensor.is_common and self.chip.broadcasts else 1)
 
     def _read_bytes(self, operator: Operator) -> dict[int, int]:
         """By tensor: what all pieces of a call read of it together, each byte once."""

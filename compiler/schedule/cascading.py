@@ -128,7 +128,7 @@ class _Chain:
         for index, value in enumerate(call.arguments):
             axis = made[0].axes[index]
             if axis is None:
-                whole += self._size(value)
+                whole += self.chooser.cost.own_bytes(self.storage.number[value])
                 continue
             bands = [one.arguments[index] or (0, 0) for one in made]
             size = self._size(value) * self._all_rows(bands) / self._extent(value, axis)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from compiler import graph
+from compiler import clusters, graph
 from compiler.schedule.work import size_bytes
 from compiler.tiling.fusion import replaced_by
 
@@ -39,7 +39,12 @@ class Tensor:
     last: int  # call that reads it
     is_result: bool = False  # of the model
     is_input: bool = False  # of the model: not a constant
+    is_common: bool = False  # of what clusters read, each for its part of the batch: the same for all
     is_far: bool = False  # whether it is to lie in DDR
+
+    @property
+    def is_same_for_all_pieces(self) -> bool:
+        return self.made < 0 and (self.is_common or not self.is_input)
 
     @property
     def is_between(self) -> bool:
@@ -86,9 +91,11 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
         tensors.append(Tensor(size_bytes(kind), made, made))
         return number[value]
 
+    common = clusters.common_parameters(module)
     inputs = int(graph.attribute(module["main"], "num_input", len(body.params)))
     for index, param in enumerate(body.params):
         tensors[add(param, param.ty, -1)].is_input = index < inputs
+        tensors[number[param]].is_common = param in common
     for at, call in enumerate(body.calls):
         arguments = tuple(number[argument] for argument in call.arguments)
         needs = tuple(dict.fromkeys(made[argument] for argument in call.arguments if argument in made))

@@ -47,7 +47,7 @@ from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
-from compiler.tir.near import memory_of_parameter, room_bytes
+from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 from compiler.tir.structure import structural_walk
 
@@ -135,7 +135,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
     }
     places = {"weights": [operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
     places |= {"map": [load.source for load in loads], "result": [last.writes[0].source]}
-    with_bias = len(sch.get(master.block).reads) > BIAS
+    with_bias, common = len(sch.get(master.block).reads) > BIAS, common_parameters(func, chip)
     return Problem(
         extents=master.extents,
         windows=windows,
@@ -155,6 +155,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
             for name, buffers in places.items()
             if buffers and all(memory_of_parameter(func, buffer) == "llb" for buffer in buffers)
         ),
+        common=frozenset(name for name, buffers in places.items() if buffers and common.issuperset(buffers)),
     )
 
 

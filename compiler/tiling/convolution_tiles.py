@@ -48,6 +48,7 @@ class Problem:
     llb_bytes: int  # that the kernel may take
     bias_blocks: int = 0  # along k, of a product that sums begin with where there is no table of it
     near: frozenset[str] = frozenset()  # of "map", "weights", "result" and "sides", what lies in LLB
+    common: frozenset[str] = frozenset()  # and what other clusters load, too
 
     @cached_property
     def kernel(self) -> tuple[int, int]:

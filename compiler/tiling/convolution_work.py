@@ -260,7 +260,8 @@ class _Load(NamedTuple):
 
     memory: str  # where it lies
     shared: np.ndarray  # by cores of a cluster: then it comes by way of LLB
-    ddr: np.ndarray  # bytes of lines, over all cores
+    brought: np.ndarray  # bytes of lines, to all cores
+    ddr: np.ndarray  # of these, what DDR moves for this chip
     llb: np.ndarray  # bytes of the busiest cluster
     written: np.ndarray  # bytes into L1 of a core, as long as they take
     turns: np.ndarray  # loads of a core
@@ -281,7 +282,7 @@ class _Load(NamedTuple):
         alone = np.maximum(self.written / _rate(chip, f"{self.memory}_l1"), moved / _bandwidth(chip)[self.memory])
         if not self.shared.any():
             return alone
-        together = self.ddr / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1")
+        together = self.brought / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1")
         return np.where(self.shared, together, alone)
 
 
@@ -312,14 +313,16 @@ def _load(
     written = written * ragged
     of_cluster = cores_of_cluster * lines * ragged
     if memory == "llb":
-        return _Load(memory, np.zeros(len(cores), bool), np.zeros(len(cores)), of_cluster, written, turns, turns, parts)
+        none = np.zeros(len(cores))
+        return _Load(memory, none.astype(bool), none, none, of_cluster, written, turns, turns, parts)
+    alike = chip.alike if name in problem.common else 1
     shared = parts != cores
     c1 = problem.extents[C1]
     kept = parts / clusters * lines / again * _last_too(c1, of.chunk[0]) / c1
     once = np.where(shared & (kept <= problem.llb_bytes), again, 1)
-    ddr = np.where(shared, parts * lines / once, parts * lines * ragged)
+    brought = np.where(shared, parts * lines / once, parts * lines * ragged)
     llb = np.where(shared, parts / clusters * lines / once + of_cluster, 0.0)
-    return _Load(memory, shared, ddr, llb, written, turns, turns // once, parts)
+    return _Load(memory, shared, brought, brought / alike, llb, written, turns, turns // once, parts)
 
 
 def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:

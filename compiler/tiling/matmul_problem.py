@@ -13,7 +13,7 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.grids import Grid
 from compiler.tiling.masters import Master, last_variable
-from compiler.tir.near import memory_of_parameter, room_bytes
+from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 
 NO_LIMIT = 1 << 62
@@ -35,6 +35,7 @@ class Problem:
     result_bytes: int = 4
     has_columns: bool = True  # of the result
     near: frozenset[str] = frozenset()  # of "a", "b" and "c", what lies in LLB
+    common: frozenset[str] = frozenset()  # of "a" and "b", what other clusters load, too
     room_bytes: int = NO_LIMIT  # of LLB, for what cores share
 
     @property
@@ -74,6 +75,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         result_bytes=DTYPES[cube.isa_dtype(result)].itemsize,
         has_columns=bool(along["n"]),
         near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),
+        common=frozenset(name for name, buffer in places.items() if buffer in common_parameters(func, chip)),
         room_bytes=room_bytes(func, chip),
     )
 

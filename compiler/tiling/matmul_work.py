@@ -138,6 +138,7 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
         loads = once if tile.held == name else rounds
         each = elements[name] * problem.itemsize * lines[name]
         slow = each * slowness[name]
+        of_all = readers_of.blocks * each / (chip.alike if name in problem.common else 1)
         count += loads * chunks
         if name in problem.near:
             llb += cluster * loads * each
@@ -146,11 +147,11 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
             fill += once_cycles[name] / chunks
             continue
         if not readers_of.shared:
-            ddr += readers_of.blocks * loads * each
+            ddr += loads * of_all
             once_cycles[name] = max(
                 chunks * chip.path["ddr_l1"].issue_cycles,
                 slow / rate(chip, "ddr_l1"),
-                readers_of.blocks * each / ddr_rate,
+                of_all / ddr_rate,
             )
             cycles[name] = loads * once_cycles[name]
             fill += once_cycles[name] / chunks
@@ -160,14 +161,14 @@ def _loads(tile: Tile, problem: Problem, chip: Chip, lines: Mapping[str, float],
                 cycles[name] += rounds * passing * slow / llb_rate + once * passing * chunks * told
             continue
         brought = once if resident <= room else loads
-        ddr += readers_of.blocks * brought * each
+        ddr += brought * of_all
         llb += cluster * loads * each + readers_of.blocks / clusters * brought * each
         shared += brought * chunks
         sharers = max(sharers, tile.grid.count / readers_of.blocks)
         relay = relay_cycles(chip)
         told = chip.path["ddr_llb"].issue_cycles + 2 * cluster * chip.sync.flag_cycles
         part = readers_of.blocks / tile.grid.count * each / rate(chip, "ddr_llb")
-        far = readers_of.blocks * each / ddr_rate
+        far = of_all / ddr_rate
         load = max(chunks * chip.path["llb_l1"].issue_cycles, slow / llb_rate)
         if slots >= LEAST_SLOTS * 2 and _take_turns(tile.grid.count // readers_of.blocks, brought * chunks):
             bring = max(part, HELD_UP * far) + chunks * told

@@ -1,5 +1,5 @@
-"""What a kernel is told of where its parameters will lie: those in LLB, how much of it is left for the kernel, and how
-far from each other the rows of those are that are bands of other tensors.
+"""What a kernel is told of where its parameters will lie: those in LLB, how much of it is left for the kernel, how far
+from each other the rows of those are that are bands of other tensors, and which ones other clusters read, too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,23 @@ from compiler.tir.structure import structural_map
 
 NEAR = "near"  # attribute of a PrimFunc: the indices of parameters that are meant to lie in LLB
 STRIDES = "strides"  # attribute of a PrimFunc: index and strides of each parameter that is a band of another tensor
+COMMON = "common"  # attribute of a PrimFunc: the indices of parameters that all clusters read which do the same
 ROOM = "llb_room"  # attribute of a PrimFunc: the bytes of LLB that the kernel may take for itself
 
 
 def placed_near(func: Any, indices: Iterable[int], room_bytes: int) -> Any:
     return func.with_attrs({NEAR: sorted(indices), ROOM: room_bytes})
+
+
+def held_in_common(func: Any, indices: Sequence[int]) -> Any:
+    """The function with parameters that are the same, and nobody writes, on all clusters that run it."""
+    return func.with_attr(COMMON, indices) if indices else func
+
+
+def common_parameters(func: Any, chip: Chip) -> frozenset[Any]:
+    """Those that clusters can load together."""
+    common = _attribute(func, COMMON, ()) if chip.broadcasts else ()
+    return frozenset(func.params[int(index)] for index in common)
 
 
 def strided(func: Any, strides: Mapping[int, Sequence[int]]) -> Any:
@@ -54,7 +66,9 @@ def placement(func: Any) -> str:
         return ""
     strides = strides_of_parameters(func)
     bands = f" strides {strides}" if strides else ""
-    return f" near {[int(index) for index in _attribute(func, NEAR, ())]} room {int(func.attrs[ROOM])}{bands}"
+    common = [int(index) for index in _attribute(func, COMMON, ())]
+    shared = f" common {common}" if common else ""
+    return f" near {[int(index) for index in _attribute(func, NEAR, ())]} room {int(func.attrs[ROOM])}{bands}{shared}"
 
 
 def near_parameters(func: Any) -> frozenset[Any]:

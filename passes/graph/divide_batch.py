@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tvm import ir, relax
 
 from compiler import graph
-from compiler.clusters import CLUSTERS, TOGETHER, run_by
+from compiler.clusters import CLUSTERS, COMMON, TOGETHER, clusters_of, run_by, with_rivals
 from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.errors import InvalidError, Problem
 from compiler.schedule.automatic import best, cycles_on_chip, fits, undivided_cycles
@@ -22,6 +22,8 @@ from compiler.schedule.storage import storage_of
 from compiler.target import Chip
 from passes.base import Pass
 
+FEW = 4  # calls
+RIVAL = 1.5  # times the cycles of the fastest, what another way may take to be compiled, too
 WORTH = 0.95  # of the cycles of the whole, what a part is thought to take at most: less is not known so well
 
 
@@ -38,24 +40,40 @@ class DivideBatch(Pass):
         depend on the batch (:mod:`compiler.schedule.pieces`),
     (2) inputs and constants are read in contiguous pieces, or as a whole, and not all inputs as a whole.
     As many do as are predicted to be fastest (:mod:`compiler.schedule.automatic`, :mod:`compiler.schedule.cascading`),
-    or all work together on every kernel. Where main says already how many run it, it stays as it is.
+    or all work together on every kernel. Of few calls that is not known well, but all ways are soon compiled: main then
+    says which others may be faster. Where it says already how many clusters run it, it stays as it is.
     """
 
     name: ClassVar[str] = "divide-batch"
     requires: ClassVar[frozenset[str]] = frozenset({"groups"})
     manual: Manual | None = None  # the schedule to be followed instead
+    told: int | None = None  # the number of clusters that was found to be fastest
 
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None and self.manual.clusters is not None:
             return _as_told(subject, chip, self.manual.clusters, self.manual)
         if chip.clusters == 1 or graph.attribute(subject["main"], CLUSTERS) is not None:
             return subject
-        found, cycles = subject, undivided_cycles(subject, chip) * WORTH
-        for least, part, one in sorted(_parts(subject, chip), key=lambda way: way[0]):
-            # Where there is no room for all that lives at once, pieces take hardly less than with room for it.
-            if least < cycles and (taken := _part_cycles(part, one)) < cycles:
-                found, cycles = part, taken
+        if self.told is not None:
+            found = None
+            if self.told != TOGETHER:
+                found = _part(subject, graph.read(subject["main"]), Cuts(subject), self.told)
+            return subject if found is None else found
+        return _fastest(subject, chip)
+
+
+def _fastest(module: Any, chip: Chip) -> Any:
+    together = undivided_cycles(module, chip)
+    found, cycles, thought = module, together * WORTH, {TOGETHER: together}
+    for least, part, one in sorted(_parts(module, chip), key=lambda way: way[0]):
+        # Where there is no room for all that lives at once, pieces take hardly less than with room for it.
+        thought[clusters_of(part)] = least
+        if least < cycles and (taken := _part_cycles(part, one)) < cycles:
+            found, cycles = part, taken
+    if len(graph.read(module["main"]).calls) > FEW:
         return found
+    rivals = [each for each, taken in thought.items() if taken < cycles * RIVAL and each != clusters_of(found)]
+    return with_rivals(found, rivals) if rivals else found
 
 
 def _parts(module: Any, chip: Chip) -> Iterator[tuple[float, Any, Chip]]:
@@ -112,6 +130,7 @@ def cut_values(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> dict
 
 def _divided(module: Any, body: graph.Body, cuts: Cuts, cut: Mapping[Any, int], clusters: int) -> Any:
     builder = relax.BlockBuilder(ir.IRModule({gv: f for gv, f in module.functions.items() if gv.name_hint != "main"}))
-    attributes = {**dict(module["main"].attrs.items()), CLUSTERS: clusters}
+    common = [number for number, param in enumerate(body.params) if param not in cut]
+    attributes = {**dict(module["main"].attrs.items()), CLUSTERS: clusters, COMMON: common}
     cuts.add_body(builder, "main", body, clusters, cut, attributes)
     return builder.get()

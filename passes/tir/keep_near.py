@@ -11,7 +11,7 @@ from tvm import tirx
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load, load_rate
 from compiler.codegen.keeping import Keeping, Repeated, repeated
 from compiler.target import Chip
-from compiler.tir.near import near_parameters, room_bytes
+from compiler.tir.near import common_parameters, near_parameters, room_bytes
 from compiler.tir.rewriter import sequence, thread_variable
 from compiler.tir.structure import structural_map
 from passes.base import Pass
@@ -54,7 +54,10 @@ class KeepNear(Pass):
         sites = Sites.of(subject)
         if sites.core is None or "ddr_llb" not in chip.path or chip.cross_flag_ids < 2:
             return subject
-        chosen = _Choice(sites, chip, near_parameters(subject), room_bytes(subject, chip)).best(self.always)
+        choice = _Choice(
+            sites, chip, near_parameters(subject), common_parameters(subject, chip), room_bytes(subject, chip)
+        )
+        chosen = choice.best(self.always)
         return (
             _rewritten(subject, [Keeping.of(each, sites.core, flag=sites.cross_flags) for each in chosen])
             if chosen
@@ -80,9 +83,9 @@ def _rewritten(func: Any, kept: list[Keeping]) -> Any:
 class _Choice:
     """Which loads to keep: those that save DDR most, as long as it is DDR that holds up the kernel."""
 
-    def __init__(self, sites: Sites, chip: Chip, near: frozenset[Any], room: int) -> None:
-        self.sites, self.chip, self.near, self.room = sites, chip, near, room
-        found = [far_load(site, sites.core, sites.cores, sites.written, chip) for site in sites.found]
+    def __init__(self, sites: Sites, chip: Chip, near: frozenset[Any], common: frozenset[Any], room: int) -> None:
+        self.sites, self.chip, self.near, self.common, self.room = sites, chip, near, common, room
+        found = [far_load(site, sites.core, sites.cores, sites.written, chip, common) for site in sites.found]
         self.loads = [load for load in found if load is not None and load.address.buffer not in near]
 
     def best(self, always: bool) -> list[Repeated]:
@@ -90,7 +93,8 @@ class _Choice:
         possible = [each for each in (repeated(load, self.chip) for load in self._single()) if each is not None]
         if not possible:
             return []
-        far = sum(far_bytes(site, self.sites.core, self.sites.cores, self.chip, self.near) for site in self.sites.found)
+        core, cores = self.sites.core, self.sites.cores
+        far = sum(far_bytes(site, core, cores, self.chip, self.near, self.common) for site in self.sites.found)
         ddr_rate = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
         queue = sum(
             load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1) / self._rate(load) for load in self.loads
@@ -114,7 +118,7 @@ class _Choice:
         return [load for load in self.loads if sum(map(load.site.statement.same_as, statements)) == 1]
 
     def _saved_bytes(self, each: Repeated) -> float:
-        return float(np.sum(each.loaded_bytes) - np.sum(each.brought_bytes))
+        return float(np.sum(each.loaded_bytes) - np.sum(each.brought_bytes)) / each.load.alike
 
     @property
     def _late_cycles(self) -> int:

@@ -16,7 +16,7 @@ from compiler.codegen.sharing import Sharing, rotation_cycles, sharing
 from compiler.codegen.staging import Staging
 from compiler.graph import attribute as attribute_of
 from compiler.target import Chip
-from compiler.tir.near import near_parameters, room_bytes
+from compiler.tir.near import common_parameters, near_parameters, room_bytes
 from compiler.tir.rewriter import sequence, thread_variable
 from compiler.tir.structure import structural_map
 from passes.base import Pass
@@ -64,6 +64,9 @@ class ShareLoads(Pass):
     5. DDR and the queue of the busiest core take less time by more than it takes until the first piece is there, and
        with each further load by more than a flag takes between cores.
     6. A parameter that lies in LLB altogether stays what it is, and takes none of DDR's time.
+
+    Where several clusters do the same, each on its own part of the data, what they have in common comes to all of them
+    at once (`tw.pld`, which waits for the others), and DDR moves it once.
     """
 
     name: ClassVar[str] = "share-loads"
@@ -75,7 +78,8 @@ class ShareLoads(Pass):
         sites = Sites.of(subject)
         if sites.core is None or sites.cores < 2 or chip.cross_flag_max < FLAGS_OF_A_TURN:
             return subject
-        choice = _Choice(sites, chip, near_parameters(subject), room_bytes(subject, chip) - sites.near_bytes)
+        room = room_bytes(subject, chip) - sites.near_bytes
+        choice = _Choice(sites, chip, near_parameters(subject), common_parameters(subject, chip), room)
         chosen = choice.best(self.always)
         if not chosen:
             return subject
@@ -126,13 +130,14 @@ def _first_pieces(staged: list[Staging], constants: frozenset[Any]) -> list[Any]
 class _Choice:
     """Which loads to share: by what moves between the cores and DDR, and through the queue of each core.
 
-    ``near``: the parameters that lie in LLB; ``room_bytes``: what the kernel may take of it.
+    ``near``: the parameters that lie in LLB; ``common``: those that other clusters load, too; ``room_bytes``: what the
+    kernel may take of LLB.
     """
 
-    def __init__(self, sites: Sites, chip: Chip, near: frozenset[Any], room_bytes: int) -> None:
-        self.sites, self.chip, self.near, self.room_bytes = sites, chip, near, room_bytes
+    def __init__(self, sites: Sites, chip: Chip, near: frozenset[Any], common: frozenset[Any], room_bytes: int) -> None:
+        self.sites, self.chip, self.near, self.common, self.room_bytes = sites, chip, near, common, room_bytes
         written = sites.written
-        loads = [far_load(site, sites.core, sites.cores, written, chip) for site in sites.found]
+        loads = [far_load(site, sites.core, sites.cores, written, chip, common) for site in sites.found]
         self.loads = [load for load in loads if load is not None]
 
     def best(self, always: bool) -> list[Sharing]:
@@ -141,7 +146,9 @@ class _Choice:
         if not possible:
             return []
         sites = self.sites
-        self.far_bytes = sum(far_bytes(site, sites.core, sites.cores, self.chip, self.near) for site in sites.found)
+        self.far_bytes = sum(
+            far_bytes(site, sites.core, sites.cores, self.chip, self.near, self.common) for site in sites.found
+        )
         self.queue_cycles = sum(self._queue_cycles(load) for load in self.loads)
         chosen: dict[int, Sharing] = {}
         hoped: dict[int, Sharing] = {}  # what does not pay without one of those that come
@@ -173,7 +180,7 @@ class _Choice:
         chip, turns = self.chip, prod(sharing.load.grid.trips)
         sharers = max(group.count for group in sharing.groups)
         flags = 2 * sharers / sharing.period * FLAG_CYCLES
-        far = float(sharing.staged_bytes.sum()) / sharing.pieces * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
+        far = sharing.far_bytes / sharing.pieces * 1000 / chip.bandwidth.ddr_bytes_per_kilocycle
         bring = sharing.staged_bytes.max() / sharing.pieces / chip.path["ddr_llb"].bytes_per_cycle
         near = max(
             sharing.loaded_bytes.max() / turns / load_rate(sharing.load, "llb", self.chip),
@@ -199,7 +206,7 @@ class _Choice:
         for each in chosen:
             period = each.period
             share = each.staged_bytes.max() / each.pieces * period / self.chip.path["ddr_llb"].bytes_per_cycle
-            together = each.staged_bytes.sum() / each.pieces * period / ddr_rate
+            together = each.far_bytes / each.pieces * period / ddr_rate
             turn = cycles / prod(each.load.grid.trips)
             spare = together <= max(self._arrival_cycles, FELT * cycles)
             periods = ceil((spare + (self._arrival_cycles + share) / turn) / period)
@@ -208,8 +215,8 @@ class _Choice:
 
     def turns(self, chosen: list[Sharing]) -> float:
         """How many parts of the cores take turns in reading from DDR, in the mean over the bytes that are moved."""
-        staged = [float(each.staged_bytes.sum()) for each in chosen]
-        others = self.far_bytes - sum(float(each.loaded_bytes.sum()) for each in chosen)
+        staged = [each.far_bytes for each in chosen]
+        others = self.far_bytes - sum(float(each.loaded_bytes.sum()) / each.load.alike for each in chosen)
         at_once = sum(moved / each.period for moved, each in zip(staged, chosen, strict=True))
         return (sum(staged) + others) / (at_once + others)
 
@@ -236,7 +243,7 @@ class _Choice:
         near, moved = load.address.buffer in self.near, load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1)
         rate = load_rate(load, "llb" if near else "ddr", self.chip)
         if not near and self._has_its_own_loop(load):
-            of_all = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
+            of_all = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000 * load.alike
             rate = min(rate, of_all / max(1, int(np.count_nonzero(moved))))
         return moved / rate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from compiler import driver, graph
-from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, together
+from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, common_parameters, rivals_of, together
 from compiler.frontend import import_model
 from compiler.runtime.loaded import load
 from compiler.target import load_chip
@@ -111,6 +112,43 @@ def test_it_is_done_where_it_is_thought_faster(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 0.0)
     before, after = divided(NODES, SHAPES, ["y"])
     assert after is before
+
+
+def test_what_clusters_have_in_common_is_known() -> None:
+    _, after = divided(NODES, SHAPES, ["y"])
+    params = graph.read(after["main"]).params
+    common = common_parameters(after)
+    assert params[0] not in common and common == list(params[1:])
+
+
+def test_of_few_calls_other_ways_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly as good are two clusters and all together; one alone is not."""
+    thought = {TOGETHER: 100.0, 1: 151.0, 2: 120.0, 4: 90.0}
+    monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: thought[TOGETHER])
+    for name in ("cycles_on_chip", "_part_cycles"):
+        monkeypatch.setattr(divide_batch, name, lambda module, chip: thought[clusters_of(module)])
+    before, after = divided(NODES[3:4], {"f": (8, 378)}, ["m"])
+    assert clusters_of(after) == 4 and sorted(rivals_of(after)) == [TOGETHER, 2]
+    monkeypatch.setattr(divide_batch, "FEW", 3)
+    _, after = divided(NODES, SHAPES, ["y"])
+    assert clusters_of(after) == 4 and not rivals_of(after)
+    assert DivideBatch(told=TOGETHER).run(before, TW1) is before
+    assert clusters_of(DivideBatch(told=2).run(before, TW1)) == 2
+
+
+def test_the_fastest_of_all_ways_is_taken_and_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 100.0)
+    for name in ("cycles_on_chip", "_part_cycles"):
+        monkeypatch.setattr(divide_batch, name, lambda module, chip: 100.0)
+    cycles = {TOGETHER: 50.0, 1: 70.0, 2: 40.0, 4: 60.0}
+    monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda self: cycles[self.clusters]))
+    source = model(
+        [node("MatMul", "x w", "y")], {"x": (8, 16)}, ["y"], w=RNG.standard_normal((16, 8)).astype(np.float32)
+    )
+    assert driver.compile_model(source, TW1).clusters == 2
+    monkeypatch.setattr(driver, "_searched", None)
+    assert driver.compile_model(source, TW1).clusters == 2
 
 
 def test_results_are_those_of_the_whole_batch() -> None:
