@@ -57,6 +57,7 @@ class Interpreter:
         while any(not core.halted for core in self.cores):
             moved = [core.run() for core in self.cores if not core.halted]
             if not any(moved) and not self._release_barriers():
+                self._raise_trap()
                 stuck = [c for c in self.cores if not c.halted]
                 problems = [
                     Problem(
@@ -67,6 +68,13 @@ class Interpreter:
                     for c in stuck
                 ]
                 raise HazardError(problems)
+        self._raise_trap()
+
+    def _raise_trap(self) -> None:
+        """Of several cores that trapped, whoever was first, the one with the lowest number is told of."""
+        for core in self.cores:
+            if core.trap is not None:
+                raise InvalidError(core.trap)
 
     def _release_barriers(self) -> bool:
         """Let a group of cores go on once all of them wait at its barrier."""
@@ -92,6 +100,7 @@ class _Core:
         self.regs = [0] * REGISTERS
         self.loops: list[tuple[int, int, int, int, int]] = []  # start, end, trips, done, register
         self.halted = False
+        self.trap: Problem | None = None  # what it halted for
         self.loaded: list[int] = []
 
     @property
@@ -210,7 +219,8 @@ class _Core:
 
     def _trap(self, instr: Instr) -> bool:
         text = f"core {self.number} trapped with code {self._value(instr.values[0])}"
-        raise InvalidError(Problem("TW1302", text, self._place))
+        self.trap, self.halted = Problem("TW1302", text, self._place), True
+        return True
 
     def _sld(self, instr: Instr) -> bool:
         args = self._checked(instr)

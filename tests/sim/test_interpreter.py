@@ -131,6 +131,24 @@ def test_both_engines_refuse_at_run_time_what_the_table_does_not_allow(
         simulate(program, TINY, inputs)
 
 
+def test_of_cores_that_trap_both_engines_tell_of_the_first_one_whoever_comes_there_first() -> None:
+    """Core 0 waits for core 1, which then traps without waiting for anybody."""
+    body = """
+    getsr.core x1
+    beq x1, 1, other
+    cross_wait.v 1, 0
+    jmp end
+    other:
+    cross_set.v 0, 0
+    end:
+    trap 3
+    """
+    program = assemble(FRAME.format(cores=2) + body, chip=TINY)
+    for engine in (interpret, simulate):
+        with pytest.raises(InvalidError, match="core 0 trapped with code 3"):
+            engine(program, TINY, {"x": DATA, "y": DATA})
+
+
 @pytest.mark.parametrize("body", ["cross_wait.v 1, 0", "getsr.core x1\nbeq x1, 1, end\ncore_barrier\nend:"])
 def test_a_deadlock_is_said_with_where_each_core_stands(body: str) -> None:
     with pytest.raises(HazardError) as error:
