@@ -17,8 +17,6 @@ from compiler.runtime.model import CompiledModel, ProgramSegment
 from compiler.sim.pipeline import REASONS
 from compiler.sim.simulator import Run
 
-USES_DDR = 1
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -88,7 +86,7 @@ def _measured(runs: Sequence[Run]) -> Measured:
         int(busy[:, Queue.V].sum()),
         sum(_of_class(run, run.classes.conflict) for run in runs),
         sum(_of_class(run, _is_sync(run)) for run in runs),
-        sum(_of_class(run, run.classes.line_bytes * (run.classes.shares & USES_DDR)) for run in runs),
+        sum(map(_ddr_bytes, runs)),
         queue.name,
         float(engines.max()) / max(1, cycles),
         REASONS[int(waits.argmax())],
@@ -100,6 +98,12 @@ def _measured(runs: Sequence[Run]) -> Measured:
 def _of_class(run: Run, per_class: np.ndarray) -> int:
     """The sum over all dynamic instructions of a number that each class of them has."""
     return int(per_class[run.stream.klass].sum())
+
+
+def _ddr_bytes(run: Run) -> int:
+    """What DDR moved: a broadcast's bytes once."""
+    moved = run.classes.line_bytes[run.stream.klass]
+    return int(moved[run.classes.takes_ddr(run.stream)].sum())
 
 
 def _is_sync(run: Run) -> np.ndarray:
