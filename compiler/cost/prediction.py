@@ -121,9 +121,10 @@ class _Walker:
 
     def predict(self, cores: int) -> Prediction:
         """All ways at an even share of the bandwidth, then by phases, where some leave of theirs."""
-        ways = self._ways(cores)
+        ways, others = self._ways(cores)
         walked = {core: self._walk(core, cores) for core in ways}
         least = IDLE * max(each.cycles for each in walked.values())
+        ways[next(core for core, each in walked.items() if each.cycles >= least)] += others
         cores -= sum(len(ways[core]) for core, each in walked.items() if each.cycles < least)
         walked = {core: self._walk(core, cores) for core in ways}
         last = max(walked, key=lambda core: walked[core].cycles)
@@ -156,8 +157,8 @@ class _Walker:
         walked = self._walk(core, parts)
         return Pace(walked.cycles, float(walked.grown[DDR_BYTES]))
 
-    def _ways(self, cores: int) -> dict[int, list[int]]:
-        """Cores by how they go through the kernel: the first of each way, and all."""
+    def _ways(self, cores: int) -> tuple[dict[int, list[int]], list[int]]:
+        """Cores by how they go through the kernel: of the most common ways, the first core and all; and other cores."""
         found: dict[int, list[int]] = {}
         code, loops = self._code, np.zeros((LOOP_DEPTH, 6), np.int64)
         for core in range(cores):
@@ -168,9 +169,8 @@ class _Walker:
             )  # fmt: skip
             found.setdefault(int(trace), []).append(core)
         common = sorted(found.values(), key=lambda members: (-len(members), members[0]))
-        for members in common[MOST_WAYS:]:
-            common[0] += members
-        return {members[0]: members for members in common[:MOST_WAYS]}
+        others = [core for members in common[MOST_WAYS:] for core in members]
+        return {members[0]: members for members in common[:MOST_WAYS]}, others
 
     def _system(self, core: int) -> np.ndarray:
         chip, each = self._chip, self._chip.cores_per_cluster

@@ -138,6 +138,18 @@ end:"""
     assert predict_program(program, CHIP).cycles == pytest.approx(simulate(program, CHIP).cycles, rel=0.01)
 
 
+def test_many_ways_beside_idle_cores() -> None:
+    """Twenty cores that each load another number of times work, though most that do the same are idle."""
+    body = """getsr.core x1
+bge x1, 20, end
+sadd x2, x1, 100
+loop x2, x2, end
+ld.ddr.ub.fp32.1d [0; 1], [x; 1], <4096>
+end:"""
+    predicted, simulated = both(body, 32)
+    assert abs(predicted / simulated - 1) < 0.1
+
+
 def test_trips_that_data_decides_are_not_predicted() -> None:
     program = assemble(FRAME.format(cores=1, body="sld.ddr.int32 x1, [x]\nloop x2, x1, end\nnop\nnop\nend:"), chip=CHIP)
     with pytest.raises(Unpredictable):
