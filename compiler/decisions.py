@@ -1,8 +1,8 @@
 """What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
 
-Which of many ways is the fastest (how many clusters run it, which calls share a kernel, which sums are taken in parts,
-whether calls run in bands, whether constants are copied) takes longer to find out than all else, where the cache has
-the kernels.
+Which of many ways is the fastest (how many clusters run it, how much of LLB is for what lies between calls, which calls
+share a kernel, which sums are taken in parts, whether calls run in bands, whether constants are copied) takes longer to
+find out than all else, where the cache has the kernels.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Decisions:
     clusters: int  # how many of them run it, each on its part of the batch; none where all work together
+    is_tight: bool  # whether what lies between calls takes what kernels could share of LLB
     bands: bool  # whether calls may run in bands
     copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
@@ -70,4 +71,5 @@ def _decisions(content: Any) -> Decisions | None:
     if not lists or not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
-    return Decisions(clusters, content["bands"] is True, content["copies"] is True, calls, tuple(sums))
+    tight, bands, copies = (content[name] is True for name in ("is_tight", "bands", "copies"))
+    return Decisions(clusters, tight, bands, copies, calls, tuple(sums))

@@ -29,11 +29,11 @@ from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegm
 from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
-from compiler.schedule.noted import runs_in_bands
+from compiler.schedule.noted import is_unsure_of_room, runs_in_bands
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
 
-CLEARLY = 0.97  # of the predicted cycles: where another number of clusters takes no less, that is not known
+CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def _as_decided(
     """What a search found before; None where it was for another model after all."""
     if not decided.bands:
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
-    kernels = _planned(imported, chip, options, observer, decided.clusters, decided)
+    told = pipeline.Told(decided.clusters, decided.is_tight)
+    kernels = _planned(imported, chip, options, observer, told, decided)
     if not decided.copies:
         kernels = kernels.without_copies()
     together = named(kernels.module, decided.together)
@@ -117,12 +118,22 @@ def _as_decided(
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _in_bands_or_not(_planned(imported, chip, options, observer), chip, options, observer)
+    found = _tight_or_not(_planned(imported, chip, options, observer), chip, options, observer)
     for clusters in rivals_of(found.module) if manual_of(options) is None else ():
-        other = _in_bands_or_not(_planned(imported, chip, options, observer, clusters), chip, options, observer)
+        told = pipeline.Told(clusters)
+        other = _tight_or_not(_planned(imported, chip, options, observer, told), chip, options, observer)
         if other.predicted_cycles < found.predicted_cycles * CLEARLY:
             found = other
     return found
+
+
+def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    found = _in_bands_or_not(kernels, chip, options, observer)
+    if not is_unsure_of_room(kernels.module):
+        return found
+    told = replace(kernels.told, is_tight=not kernels.told.is_tight)
+    other = _in_bands_or_not(_planned(kernels.imported, chip, options, observer, told), chip, options, observer)
+    return other if other.predicted_cycles < found.predicted_cycles * CLEARLY else found
 
 
 def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -131,7 +142,7 @@ def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observ
         return found
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
-    other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.clusters), chip, options, whole)
+    other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.told), chip, options, whole)
     return other if other.predicted_cycles < found.predicted_cycles else found
 
 
@@ -186,11 +197,10 @@ def _planned(
     chip: Chip,
     options: Options,
     observer: pipeline.Observer,
-    clusters: int | None = None,
+    told: pipeline.Told = pipeline.NOTHING,
     decided: Decisions | None = None,
 ) -> ModelKernels:
-    """``clusters``: how many are to run it, where that is known."""
-    passes, manual = pipeline.graph_passes(clusters), manual_of(options)
+    passes, manual = pipeline.graph_passes(told), manual_of(options)
     if manual is not None:
         passes = tuple(replace(one, manual=manual) if hasattr(one, "manual") else one for one in passes)
     module = pipeline.run(passes, imported.module, chip, observer)

@@ -27,6 +27,7 @@ from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.pipeline import IN_PARTS
 from compiler.runtime.model import HostSegment
 from compiler.schedule.chains import Chain, linked
+from compiler.schedule.noted import is_tight
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
@@ -311,11 +312,16 @@ class ModelKernels:
         return frozenset(self.buffers.names[param] for param in common_parameters(self.module))
 
     @property
+    def told(self) -> pipeline.Told:
+        """What makes graph passes decide as they did."""
+        return pipeline.Told(self.clusters, is_tight(self.module))
+
+    @property
     def decisions(self) -> Decisions:
         """What was decided for these kernels."""
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
-        return Decisions(self.clusters, bands, self._may_copy, self.together, self._in_order)
+        return Decisions(self.clusters, is_tight(self.module), bands, self._may_copy, self.together, self._in_order)
 
     @property
     def has_copies(self) -> bool:

@@ -15,11 +15,20 @@ BANDS = "schedule-bands"
 IN_PARTS = ("schedule-graph", BANDS)  # passes that are left out where tensors cannot be parts of others
 
 
+@dataclass(frozen=True)
+class Told:
+    """What graph passes need not find out."""
+
+    clusters: int | None = None  # how many of them run the model
+    is_tight: bool | None = None  # whether what lies between calls may take what kernels could share of LLB
+
+
+NOTHING = Told()
+
+
 @cache
-def graph_passes(clusters: int | None = None) -> tuple[Any, ...]:
-    """Relax -> Relax, for so many clusters where that is known. Imported when something is compiled, not when the
-    command starts.
-    """
+def graph_passes(told: Told = NOTHING) -> tuple[Any, ...]:
+    """Relax -> Relax. Imported when something is compiled, not when the command starts."""
     from passes.graph.divide_batch import DivideBatch
     from passes.graph.group_operators import GroupOperators
     from passes.graph.schedule_bands import ScheduleBands
@@ -27,8 +36,8 @@ def graph_passes(clusters: int | None = None) -> tuple[Any, ...]:
 
     return (
         GroupOperators(),  # what shares a kernel: all later decisions are per kernel
-        DivideBatch(told=clusters),  # before the graph is cut further: one cluster's part is what has to fit
-        ScheduleGraph(),  # how often each kernel runs, and on what
+        DivideBatch(told=told.clusters),  # before the graph is cut further: one cluster's part is what has to fit
+        ScheduleGraph(told=told.is_tight),  # how often each kernel runs, and on what
         ScheduleBands(),  # last: of what does not fit in pieces of the batch, rows
     )
 

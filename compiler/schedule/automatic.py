@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,11 +18,10 @@ from compiler.target import Chip
 
 MOST_PIECES = 64
 PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many sizes leave gaps between them
-# Of the cycles of a schedule that leaves kernels their share of LLB, what one may take that does not: kernels may then
-# read again what they could share, and what is thought to fit may leave gaps.
+# Of the cycles of a schedule that leaves kernels their share of LLB, what one takes that does not and clearly is
+# better: kernels may then read again what they could share, and what is thought to fit may leave gaps. Where it takes
+# more, but less than the other, programs tell.
 TIGHT_PAYS = 0.9
-# The same where clusters read at once what they have in common: weights that are read again cost DDR little.
-TIGHT_PAYS_IN_COMMON = 0.995
 # And one that leaves no room for what pieces are still to be made: not everything may then find a place.
 SNUG_PAYS = 0.995
 # Tensors that are tried in DDR: so many at a time, the largest of those that are made so few calls from a break and
@@ -33,8 +32,16 @@ LARGE_SHARE = 0.25
 MOST_FAR = 2
 
 
-def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
-    """How the calls of main run on a chip whose LLB keeps what lies between them."""
+@dataclass(frozen=True)
+class Way:
+    choice: Choice
+    is_tight: bool = False  # whether what lies between calls may take what kernels could share of LLB
+
+
+def ways(module: Any, cuts: Cuts, chip: Chip) -> list[Way]:
+    """How the calls of main run on a chip whose LLB keeps what lies between them: as is best, and in another way where
+    that may be better.
+    """
     body = graph.read(module["main"])
     storage = storage_of(module, body)
     candidates = [] if fits(storage, chip) else _candidates(module, body)
@@ -47,21 +54,22 @@ def best(module: Any, cuts: Cuts, chip: Chip) -> Choice:
         int(room_bytes(chip) * PACKED_SHARE),
     )
     if not candidates:
-        return relieved(problem, cost)
-    ahead, snug = (_of_rooms(replace(problem, room_ahead=room_ahead), cost) for room_ahead in (True, False))
-    return _if_it_pays(snug, ahead, SNUG_PAYS)
+        return [Way(relieved(problem, cost))]
+    found = _ahead_or_snug(problem, cost)
+    tight = _ahead_or_snug(replace(problem, room_bytes=int(chip.memory_bytes("llb") * TIGHT_SHARE)), cost)
+    bound_cycles = min(found.bound_cycles, tight.bound_cycles)
+    found, tight = (replace(choice, bound_cycles=bound_cycles) for choice in (found, tight))
+    if tight.cycles >= found.cycles:
+        return [Way(found)]
+    if tight.cycles < found.cycles * TIGHT_PAYS:
+        return [Way(tight, is_tight=True)]
+    return [Way(tight, is_tight=True), Way(found)]
 
 
-def _of_rooms(problem: Problem, cost: Cost) -> Choice:
-    found = relieved(problem, cost)
-    tight = relieved(replace(problem, room_bytes=int(cost.chip.memory_bytes("llb") * TIGHT_SHARE)), cost)
-    return _if_it_pays(tight, found, TIGHT_PAYS_IN_COMMON if cost.chip.broadcasts else TIGHT_PAYS)
-
-
-def _if_it_pays(one: Choice, safe: Choice, share: float) -> Choice:
-    """The safe one unless the other is clearly better; with what neither of them can be thought to take less than."""
-    chosen = one if one.cycles < safe.cycles * share else safe
-    return replace(chosen, bound_cycles=min(one.bound_cycles, safe.bound_cycles))
+def _ahead_or_snug(problem: Problem, cost: Cost) -> Choice:
+    ahead, snug = (relieved(replace(problem, room_ahead=room_ahead), cost) for room_ahead in (True, False))
+    chosen = snug if snug.cycles < ahead.cycles * SNUG_PAYS else ahead
+    return replace(chosen, bound_cycles=min(ahead.bound_cycles, snug.bound_cycles))
 
 
 def relieved(problem: Problem, cost: Cost) -> Choice:
