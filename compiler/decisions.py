@@ -1,6 +1,6 @@
 """What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
 
-Which of many ways is the fastest (how many clusters run it, how much of LLB is for what lies between calls, which calls
+Which of many ways is the fastest (how many clusters run it, in which order and how many pieces calls run, which of them
 share a kernel, which sums are taken in parts, whether calls run in bands, whether constants are copied) takes longer to
 find out than all else, where the cache has the kernels.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tvm_ffi import structural_hash
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, Key, compiler_digest, default_folder
 from compiler.pipeline import Observer
+from compiler.schedule.automatic import Way
 from compiler.target import Chip
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Decisions:
     clusters: int  # how many of them run it, each on its part of the batch; none where all work together
-    is_tight: bool  # whether what lies between calls takes what kernels could share of LLB
+    way: Way | None  # how calls run, where that was searched for
     bands: bool  # whether calls may run in bands
     copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
@@ -59,7 +60,8 @@ class Memory:
         return None if content is None else _decisions(content)
 
     def keep(self, decisions: Decisions) -> None:
-        self.cache.store_content(self.key, asdict(decisions))
+        way = None if decisions.way is None else decisions.way.numbers
+        self.cache.store_content(self.key, {**vars(decisions), "way": way})
 
 
 def _decisions(content: Any) -> Decisions | None:
@@ -71,5 +73,6 @@ def _decisions(content: Any) -> Decisions | None:
     if not lists or not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
-    tight, bands, copies = (content[name] is True for name in ("is_tight", "bands", "copies"))
-    return Decisions(clusters, tight, bands, copies, calls, tuple(sums))
+    bands, copies = (content[name] is True for name in ("bands", "copies"))
+    way = None if content["way"] is None else Way.of(content["way"])
+    return Decisions(clusters, way, bands, copies, calls, tuple(sums))

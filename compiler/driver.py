@@ -30,6 +30,7 @@ from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import is_unsure_of_room, runs_in_bands
+from compiler.sim.collector import uncollected
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
 
@@ -89,7 +90,13 @@ def compile_model(
     options: Options | None = None,
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
-    options, observer = options or Options(), observer or pipeline.Observer()
+    with uncollected():
+        return _compile_model(source, chip, options or Options(), observer or pipeline.Observer())
+
+
+def _compile_model(
+    source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
+) -> Compilation:
     imported = _imported(source, options)
     memory = Memory.of(imported, chip, options, observer)
     decided = None if memory is None else memory.recalled()
@@ -107,7 +114,7 @@ def _as_decided(
     """What a search found before; None where it was for another model after all."""
     if not decided.bands:
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
-    told = pipeline.Told(decided.clusters, decided.is_tight)
+    told = pipeline.Told(decided.clusters, way=decided.way)
     kernels = _planned(imported, chip, options, observer, told, decided)
     if not decided.copies:
         kernels = kernels.without_copies()
@@ -131,7 +138,7 @@ def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer:
     found = _in_bands_or_not(kernels, chip, options, observer)
     if not is_unsure_of_room(kernels.module):
         return found
-    told = replace(kernels.told, is_tight=not kernels.told.is_tight)
+    told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
     other = _in_bands_or_not(_planned(kernels.imported, chip, options, observer, told), chip, options, observer)
     return other if other.predicted_cycles < found.predicted_cycles * CLEARLY else found
 

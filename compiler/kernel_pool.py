@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from compiler.errors import Problem, TilewrightError
 from compiler.kernel_cache import KernelCache, Key, key_of
 from compiler.kernels import Kernel, NoRoadLeft, compile_kernel
 from compiler.pipeline import Observer
+from compiler.sim.collector import uncollected
 from compiler.target import Chip
 
 # A second process costs some tenths of a second to fork and to send results from.
@@ -124,23 +124,12 @@ class _Inherited:
 def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
     try:
         _Inherited.is_warm = True
-        with _collected_after():
+        with uncollected():  # while tens of thousands of its tiles are alive
             return compile_kernel(job.func, job.schedule, chip, observer, job.name)
     except NoRoadLeft as error:
         return error
-
-
-@contextmanager
-def _collected_after() -> Iterator[None]:
-    """Cycles among objects are looked for after a kernel, not while tens of thousands of its tiles are alive."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
     finally:
-        gc.enable()
+        gc.collect(0)  # what came since the last kernel, whoever else lets the collector rest
 
 
 def _in_process(index: int) -> dict[str, Any]:

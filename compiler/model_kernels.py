@@ -26,8 +26,9 @@ from compiler.kernel_pool import Job, Result, compile_jobs
 from compiler.kernels import Kernel, NoRoadLeft, Road
 from compiler.pipeline import IN_PARTS
 from compiler.runtime.model import HostSegment
+from compiler.schedule.automatic import Way
 from compiler.schedule.chains import Chain, linked
-from compiler.schedule.noted import is_tight
+from compiler.schedule.noted import WAY, is_tight
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
@@ -314,14 +315,20 @@ class ModelKernels:
     @property
     def told(self) -> pipeline.Told:
         """What makes graph passes decide as they did."""
-        return pipeline.Told(self.clusters, is_tight(self.module))
+        return pipeline.Told(self.clusters, is_tight(self.module), self._way)
+
+    @property
+    def _way(self) -> Way | None:
+        """How calls run, where that was searched for."""
+        numbers = graph.attribute(self.module["main"], WAY)
+        return None if numbers is None else Way.of(numbers)
 
     @property
     def decisions(self) -> Decisions:
         """What was decided for these kernels."""
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
-        return Decisions(self.clusters, is_tight(self.module), bands, self._may_copy, self.together, self._in_order)
+        return Decisions(self.clusters, self._way, bands, self._may_copy, self.together, self._in_order)
 
     @property
     def has_copies(self) -> bool:

@@ -108,8 +108,9 @@ def test_a_second_compilation_does_not_search_and_makes_the_same(
         lambda known: replace(known, sums=()),
         lambda known: replace(known, sums=(99,) * len(known.sums)),
         lambda known: {"bands": True},
-        lambda known: {**vars(known), "together": [1]},
-        lambda known: {**vars(known), "sums": "none"},
+        lambda known: {**vars(known), "way": None, "together": [1]},
+        lambda known: {**vars(known), "way": None, "sums": "none"},
+        lambda known: {**vars(known), "way": [[0], "one"]},
         lambda known: [],
     ],
 )

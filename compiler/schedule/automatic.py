@@ -34,8 +34,44 @@ MOST_FAR = 2
 
 @dataclass(frozen=True)
 class Way:
+    """How the calls of main run; what modules and caches keep of it are numbers, and lists of them."""
+
     choice: Choice
     is_tight: bool = False  # whether what lies between calls may take what kernels could share of LLB
+
+    @property
+    def numbers(self) -> list[Any]:
+        choice = self.choice
+        return [
+            [*choice.order], [*choice.counts], sorted(choice.breaks), choice.cycles, choice.bound_cycles,
+            int(self.is_tight),
+        ]  # fmt: skip
+
+    @staticmethod
+    def of(numbers: Any) -> Way | None:
+        """None where these are no way's."""
+        try:
+            order, counts, breaks, cycles, bound_cycles, is_tight = numbers
+            order, counts, breaks = (tuple(map(int, each)) for each in (order, counts, breaks))
+            return Way(Choice(order, counts, int(cycles), frozenset(breaks), int(bound_cycles)), bool(is_tight))
+        except (TypeError, ValueError):
+            return None
+
+    def suits(self, body: graph.Body, cuts: Cuts) -> bool:
+        """Whether the calls are those of ``body``: each runs once, behind what it reads, in pieces that it can be cut
+        into.
+        """
+        order, counts = self.choice.order, self.choice.counts
+        if sorted(order) != list(range(len(body.calls))) or len(counts) != len(order):
+            return False
+        made = {body.calls[at].var: place for place, at in enumerate(order)}
+        made |= {var: made[source] for var, (source, _) in body.fields.items() if source in made}
+        calls = [body.calls[at] for at in order]
+        return all(
+            (count == 1 or (count > 1 and cuts.inputs(call.callee, count) is not None))
+            and all(made.get(argument, -1) < place for argument in call.arguments)
+            for place, (call, count) in enumerate(zip(calls, counts, strict=True))
+        )
 
 
 def ways(module: Any, cuts: Cuts, chip: Chip) -> list[Way]:

@@ -12,6 +12,7 @@ from compiler.schedule.cascades import Cascade
 # Attributes of main: the schedule it was made by, as operators of calls and their pieces; and the cycles that the
 # search for it thought that to take, with the fewest that any could be thought to take.
 PIECES, SEARCH = "tw.pieces", "tw.search"
+WAY = "tw.way"  # attribute of main: all of that schedule, as `automatic.Way` has it in numbers
 # Attribute of main: whether what lies between its calls may take what kernels could share of LLB; and whether the other
 # way may be faster.
 TIGHT = "tw.tight"

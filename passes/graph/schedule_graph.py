@@ -13,11 +13,11 @@ from compiler import graph
 from compiler.clusters import chip_of
 from compiler.codegen.residence import llb_pays
 from compiler.operators import TensorType
-from compiler.schedule.automatic import fits, ways
+from compiler.schedule.automatic import Way, fits, ways
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import Manual
 from compiler.schedule.movement import added_movement, operator_kernel
-from compiler.schedule.noted import PIECES, SEARCH, TIGHT, is_view, members_of
+from compiler.schedule.noted import PIECES, SEARCH, TIGHT, WAY, is_view, members_of
 from compiler.schedule.pieces import cut_axis, piece_type
 from compiler.schedule.plan import Cut, Join, Piece, Run, Step, steps_of
 from compiler.schedule.storage import storage_of
@@ -47,6 +47,7 @@ class ScheduleGraph(Pass):
     requires: ClassVar[frozenset[str]] = frozenset({"groups"})
     manual: Manual | None = None  # the schedule to be followed instead
     told: bool | None = None  # whether it is to be tight in LLB, where both ways are there
+    found: Way | None = None  # the way that a search for the same graph found before
 
     def run(self, subject: Any, chip: Chip) -> Any:
         if self.manual is not None:
@@ -57,13 +58,15 @@ class ScheduleGraph(Pass):
         chip = chip_of(subject, chip)
         if not llb_pays(chip) or fits(storage_of(subject, graph.read(subject["main"])), chip):
             return subject
-        cuts = Cuts(subject)
-        found = ways(subject, cuts, chip)
-        way = next((one for one in found if one.is_tight == self.told), found[0])
+        cuts, body = Cuts(subject), graph.read(subject["main"])
+        if self.found is not None and self.found.suits(body, cuts):
+            way, others = self.found, False
+        else:
+            found = ways(subject, cuts, chip)
+            way, others = next((one for one in found if one.is_tight == self.told), found[0]), len(found) > 1
         choice = way.choice
-        body = graph.read(subject["main"])
         body = replace(body, calls=tuple(body.calls[at] for at in choice.order))
-        said = {SEARCH: [choice.cycles, choice.bound_cycles], TIGHT: [way.is_tight, len(found) > 1]}
+        said = {SEARCH: [choice.cycles, choice.bound_cycles], TIGHT: [way.is_tight, others], WAY: way.numbers}
         return scheduled(subject, body, cuts, choice.counts, choice.breaks, said)
 
 

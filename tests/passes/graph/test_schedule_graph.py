@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from compiler.runtime.loaded import load
 from compiler.schedule.automatic import Way
 from compiler.schedule.choice import Choice
 from compiler.schedule.cuts import Cuts
-from compiler.schedule.noted import is_tight
+from compiler.schedule.noted import WAY, is_tight
 from compiler.target import load_chip
 from passes.graph import schedule_graph
 from passes.graph.group_operators import GroupOperators
@@ -155,6 +156,27 @@ def test_programs_tell_whether_kernels_need_room(
     again = driver.compile_model(source, load_chip("tiny"))
     assert is_tight(again.module) == is_tight(first.module)
     assert [step.nodes for step in again.steps] == [step.nodes for step in first.steps]
+
+
+def test_a_way_that_was_found_before_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = grouped(NODES, ["y"])
+    count = len(graph.read(module["main"]).calls)
+    _force(monkeypatch, [4, 4, 2, 2, 2, 1, 1])
+    searched = ScheduleGraph().run(module, load_chip("tiny"))
+    found = Way.of(graph.attribute(searched["main"], WAY))
+    assert found is not None
+    assert Way.of(found.numbers) == found
+    monkeypatch.setattr(schedule_graph, "ways", lambda *_: [Way(Choice(tuple(range(count)), (1,) * count, 7))])
+    again = ScheduleGraph(found=found).run(module, load_chip("tiny"))
+    assert calls(again) == calls(searched)
+    for wrong in (
+        replace(found.choice, order=found.choice.order[::-1]),
+        replace(found.choice, order=found.choice.order[:-1]),
+        replace(found.choice, counts=(3,) * count),
+        replace(found.choice, counts=(0,) * count),
+    ):
+        other = ScheduleGraph(found=Way(wrong)).run(module, load_chip("tiny"))
+        assert Way.of(graph.attribute(other["main"], WAY)) == Way(Choice(tuple(range(count)), (1,) * count, 7))
 
 
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
