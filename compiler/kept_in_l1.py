@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.errors import Diagnostics, InvalidError
+from compiler.kernel_pool import in_processes, processes_for
 from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.schedule.chains import Chain, chains, with_functions
@@ -21,6 +22,7 @@ SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
 ROUNDS = 3  # of compiling what is thought best, as far as it is known
+LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than another process
 # The analytical cost thinks kernels of several convolutions faster than they are: by about so much.
 SLOWER = 1.08
 PAYS = 0.85  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
@@ -122,11 +124,24 @@ class _Choice:
         """Note the analytical cost of kernels of several calls."""
         module, functions = with_functions(self.kernels.module, list(able.values()))
         for (kinds, part), (callee, given) in zip(able.items(), functions, strict=True):
-            use = self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
-            cost = SLOWER * _least_cycles(use, self.kernels)
+            self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
+        for kinds, least in zip(able, self._least_of([self.jobs[kinds] for kinds in able]), strict=True):
             apart = sum(self.cycles.get((kind,), 0.0) for kind in kinds)
-            if cost < PAYS * apart:
-                self.thought[kinds] = cost
+            if SLOWER * least < PAYS * apart:
+                self.thought[kinds] = SLOWER * least
+
+    def _least_of(self, uses: Sequence[Use]) -> Iterable[float]:
+        """The analytical cost of each one's best tile."""
+        processes = processes_for(len(uses) // LEAST_AT_ONCE, self.kernels.options.jobs)
+        if processes == 1:
+            return [_least_cycles(use, self.kernels) for use in uses]
+        asked = in_processes(
+            lambda index: _least_cycles(uses[index], self.kernels),
+            len(uses),
+            processes,
+            "looked at kernels of several convolutions",
+        )
+        return [*asked]
 
     def _compile(self, keys: Collection[Kinds]) -> None:
         wanted = {key: self.jobs[key] for key in sorted(keys) if key in self.jobs}

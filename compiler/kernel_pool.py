@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -56,9 +56,7 @@ def compile_jobs(
     done = len(jobs) - len(missing)
     observer.report(done, len(jobs))
     efforts = sum(LEAST_PER_PROCESS if jobs[index].schedule in LONG else 1 for index in missing)
-    # A worker of somebody's own pool may not start processes.
-    alone = watched or multiprocessing.current_process().daemon
-    count = 1 if alone else min(processes or os.cpu_count() or 1, efforts // LEAST_PER_PROCESS)
+    count = 1 if watched else processes_for(efforts // LEAST_PER_PROCESS, processes)
     if count > 1:
         missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):
@@ -85,7 +83,7 @@ def _remember(cache: KernelCache | None, key: Key | None, result: Result) -> Non
 
 
 def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -> Iterator[Result]:
-    if processes < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    if processes < 2:
         for job in jobs:
             yield _compile(job, chip, observer)
         return
@@ -96,29 +94,49 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
         jobs = jobs[1:]
     if not jobs:
         return
-    _Inherited.jobs, _Inherited.chip = jobs, chip
+    names = ", ".join(job.name for job in jobs[:3])
+    for tables in in_processes(lambda index: _tables(jobs[index], chip), len(jobs), processes, f"compiled {names}..."):
+        for name, spent in tables["seconds"].items():
+            observer.seconds[name] = observer.seconds.get(name, 0.0) + spent
+        yield _received(tables)
+
+
+def processes_for(most: int, wanted: int | None) -> int:
+    """How many work on what ``most`` could: as many as are wanted, or as there are cores. A worker of somebody's own
+    pool may not start processes.
+    """
+    alone = multiprocessing.current_process().daemon or "fork" not in multiprocessing.get_all_start_methods()
+    return 1 if alone else max(1, min(wanted or os.cpu_count() or 1, most))
+
+
+def in_processes(work: Callable[[int], Any], count: int, processes: int, what: str) -> Iterator[Any]:
+    """``work(0)``, ``work(1)``, ... as far as ``count``, in so many forked processes, which find all that it needs
+    where it is; ``what`` one is said to have done that dies.
+    """
+    _Inherited.work = work
     gc.freeze()  # what the processes inherit is none of their garbage: they need not look through it after each kernel
     try:
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
-            for tables in pool.map(_in_process, range(len(jobs))):
-                for name, spent in tables["seconds"].items():
-                    observer.seconds[name] = observer.seconds.get(name, 0.0) + spent
-                yield _received(tables)
+            yield from pool.map(_inherited_work, range(count))
     except BrokenProcessPool as error:
-        names = ", ".join(job.name for job in jobs[:3])
         hint = "compile again with --jobs 1 to see which; please report it"
-        raise WorkerDied(Problem("TW7003", f"a process that compiled {names}... died", hint=hint)) from error
+        raise WorkerDied(Problem("TW7003", f"a process that {what} died", hint=hint)) from error
     finally:
         gc.unfreeze()
-        _Inherited.jobs, _Inherited.chip = [], None
+        _Inherited.work = None
 
 
 class _Inherited:
     """What a forked process inherits."""
 
     is_warm = False  # whether a kernel was compiled before
-    jobs: list[Job] = []  # noqa: RUF012  set before the fork, and only then
-    chip: Chip | None = None
+    work: Callable[[int], Any] | None = None  # set before the fork, and only then
+
+
+def _inherited_work(index: int) -> Any:
+    if _Inherited.work is None:
+        raise RuntimeError("not forked")
+    return _Inherited.work(index)
 
 
 def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
@@ -132,11 +150,10 @@ def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
         gc.collect(0)  # what came since the last kernel, whoever else lets the collector rest
 
 
-def _in_process(index: int) -> dict[str, Any]:
-    if _Inherited.chip is None:
-        raise RuntimeError("not forked")
+def _tables(job: Job, chip: Chip) -> dict[str, Any]:
+    """A kernel as a process can send it."""
     observer = Observer()
-    result = _compile(_Inherited.jobs[index], _Inherited.chip, observer)
+    result = _compile(job, chip, observer)
     if isinstance(result, NoRoadLeft):
         return {"seconds": observer.seconds, "name": result.name, "roads": result.roads}
     rest = {"name": result.name, "tile": result.tile, "roads": result.roads, "statistics": result.statistics}
