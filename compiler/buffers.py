@@ -90,7 +90,9 @@ class Buffers:
             return self.parts.join(name, names)
         bands = joined_bands(function)
         if bands is not None:
-            return self.parts.join_bands(name, names, [n * itemsize for n in bands.first], bands.strides, bands.axis)
+            times = prod(self.declared[name].shape[: bands.axis])
+            offsets = [n * itemsize for n in bands.first]
+            return self.parts.join_bands(name, names, offsets, bands.strides, bands.axis, times)
         offset = cut_offset(function, names)
         if offset is not None:
             return self.parts.cut(name, names[0], offset * itemsize)

@@ -4,8 +4,8 @@
     s = x[2:4]          ->    who reads s reads these bytes of x
 
 1. A part lies in one piece in the whole: it is cut along the first axis that has more than one element. Or it is a
-   *band*: rows along another axis, as far from each other as those of the whole. Nothing lies in a band, and bands of a
-   whole may overlap: they hold the same there.
+   *band*: what the whole has along another axis from one place to another, its rows as far from each other as those of
+   the whole. What lies in a band is a band along the same axis; where bands of a whole overlap, they hold the same.
 2. What moves lives between kernels. What the caller or the model holds has a place of its own: what is cut from it
    lies there, and what is joined to a result of the model is made there.
 3. What several parts of a whole lie in moves into it altogether, or stays: a tensor is in one place.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -27,7 +28,7 @@ from compiler.tir.structure import structural_walk
 
 MOVES = ("movement", "gather")  # classes of operators that may only say where something lies
 JOIN_BANDS = "JoinBands"  # the operator that makes a whole of bands
-BANDS = "tw.bands"  # attribute of functions that make bands (the axis), or a whole of them (and where each begins)
+BANDS = "tw.bands"  # attribute of functions that make a whole of bands: the axis, and where each begins
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Parts:
     results: Set[str] = frozenset()
     seen: Set[str] = frozenset()  # under several shapes: these are no bands
     within: dict[str, tuple[str, int]] = field(default_factory=dict)
-    bands: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # the axis of rows, and all strides
+    bands: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # along which axis, and all strides
     _held: dict[str, list[str]] = field(default_factory=dict)  # what lies in a buffer
 
     def place(self, name: str) -> tuple[str, int]:
@@ -82,7 +83,7 @@ class Parts:
         return True
 
     def cut_band(self, part: str, whole: str, offset_bytes: int, strides: Sequence[int], axis: int) -> bool:
-        """Let rows of a whole lie in it, if they may."""
+        """Let a band of a whole lie in it, if it may."""
         if not self._may_be_band(part, axis) or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
             return False
         if self.bands.get(whole, (axis,))[0] != axis:
@@ -91,15 +92,28 @@ class Parts:
         return True
 
     def join_bands(
-        self, whole: str, parts: Sequence[str], offsets: Sequence[int], strides: Sequence[int], axis: int
+        self, whole: str, parts: Sequence[str], offsets: Sequence[int], strides: Sequence[int], axis: int, times: int
     ) -> bool:
-        """Let all bands lie in the whole, if they may."""
-        if whole not in (self.sizes.keys() | self.results) or whole in self.bands or whole in parts:
+        """Let all bands lie in the whole, if they may, which has so many ``times`` the rows of each.
+
+        What lies in another band already takes that with it.
+        """
+        if whole not in (self.sizes.keys() | self.results) or whole in self.within:
             return False
-        if len(set(parts)) != len(parts) or not all(self._may_be_band(part, axis) for part in parts):
+        if len(set(parts)) != len(parts) or not self.sizes.keys() >= set(parts):
             return False
-        for part, offset in zip(parts, offsets, strict=True):
-            self._put(part, whole, offset, (axis, tuple(strides)))
+        moves, held = dict[str, int](), dict[str, list[tuple[int, int]]]()
+        for part, start in zip(parts, offsets, strict=True):
+            outer, offset = self.place(part)
+            if moves.setdefault(outer, start - offset) != start - offset:
+                return False
+            held.setdefault(outer, []).append((offset, offset + self.sizes[part] // times))
+        if whole in moves or not all(self._may_be_band(outer, axis) for outer in moves):
+            return False
+        if not all(_covers(spans, self.sizes[outer] // times) for outer, spans in held.items()):
+            return False
+        for outer, offset in moves.items():
+            self._put(outer, whole, offset, (axis, tuple(strides)))
         return True
 
     def _may_be_band(self, part: str, axis: int) -> bool:
@@ -135,14 +149,18 @@ def is_join(func: Any) -> bool:
     """Whether a call's result is its arguments, one after another (1)."""
     if graph.attribute(func, "tw.operator") != "Concat" or len(func.params) < 3:
         return False
-    *parts, whole = ([int(n) for n in param.shape] for param in func.params)
-    differing = next((axis for axis, extent in enumerate(whole) if extent != parts[0][axis]), 0)
-    return prod(whole[:differing]) == 1
+    return prod(int(n) for n in func.params[-1].shape[: _joined_axis(func)]) == 1
+
+
+def _joined_axis(func: Any) -> int:
+    """Along which the arguments of a function lie one after another in its result."""
+    first, whole = func.params[0].shape, func.params[-1].shape
+    return next((axis for axis, pair in enumerate(zip(first, whole, strict=True)) if int(pair[0]) != int(pair[1])), 0)
 
 
 @dataclass(frozen=True)
 class BandsOf:
-    """In which elements of a tensor some bands of it begin, its strides, and the axis of rows."""
+    """In which elements of a tensor some bands of it begin, its strides, and the axis along which they are cut."""
 
     first: tuple[int, ...]
     strides: tuple[int, ...]
@@ -150,29 +168,36 @@ class BandsOf:
 
 
 def band_of(func: Any) -> BandsOf | None:
-    """Of a function that cuts a band of its argument."""
-    axis = graph.attribute(func, BANDS)
-    if axis is None or len(func.params) != 2:
+    """Of a function that cuts a band of its argument: all of it but along one axis."""
+    if graph.attribute(func, "tw.schedule") not in MOVES or len(func.params) != 2:
         return None
+    source, result = ([int(n) for n in param.shape] for param in func.params)
+    narrower = [axis for axis, pair in enumerate(zip(source, result, strict=False)) if pair[0] != pair[1]]
     stores: list[Any] = []
     structural_walk(func.body, (tirx.BufferStore, stores.append))
-    source, result = func.params[0].shape, func.params[-1].shape
-    if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(source) != len(result):
+    if len(source) != len(result) or len(narrower) != 1 or len(stores) != 1:
         return None
-    strides, first = dense_strides(tuple(int(n) for n in source)), 0
+    if not isinstance(stores[0].value, ir.TensorLoad):
+        return None
+    strides, first = dense_strides(tuple(source)), 0
     for read, written, extent, stride in zip(stores[0].value.indices, stores[0].indices, result, strides, strict=True):
-        still = [written] if int(extent) == 1 else []
+        still = [written] if extent == 1 else []
         there, here = terms([read], [1], still), terms([written], [1], still)
         if there is None or here is None or there[0] != here[0] or here[1]:
             return None
         first += there[1] * stride
-    return BandsOf((first,), strides, int(axis[0]))
+    return BandsOf((first,), strides, narrower[0])
 
 
 def joined_bands(func: Any) -> BandsOf | None:
     """Of a function whose result is bands."""
-    if graph.attribute(func, "tw.operator") != JOIN_BANDS:
+    kind = graph.attribute(func, "tw.operator")
+    if kind == JOIN_BANDS:
+        axis, *rows = (int(each) for each in func.attrs[BANDS])
+    elif kind == "Concat" and len(func.params) > 2:
+        axis = _joined_axis(func)
+        rows = [0, *accumulate(int(param.shape[axis]) for param in func.params[:-2])]
+    else:
         return None
-    axis, *rows = (int(each) for each in func.attrs[BANDS])
     strides = dense_strides(tuple(int(n) for n in func.params[-1].shape))
     return BandsOf(tuple(row * strides[axis] for row in rows), strides, axis)

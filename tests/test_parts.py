@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from compiler import api, driver, graph, model_kernels
+from compiler.isa.model import dense_strides
 from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import TensorType, find
-from compiler.parts import Parts, cut_offset, is_join
+from compiler.parts import BandsOf, Parts, band_of, cut_offset, is_join, joined_bands
 from compiler.target import load_chip
 from tests.test_driver import model, node
 
@@ -46,6 +49,38 @@ def test_what_is_joined_twice_stays_in_one_piece() -> None:
     assert not parts.join("bc", ["b", "c"])  # a and b lie together
 
 
+def test_bands_that_are_joined_twice_stay_together() -> None:
+    """Of twice a row of 5, 10 and 15 bytes."""
+    parts = Parts(SIZES)
+    assert parts.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
+    assert parts.join_bands("abc", ["ab", "c"], [0, 15], (30, 1), 1, 2)
+    assert [parts.place(name) for name in ("a", "b", "c", "ab")] == [("abc", 0), ("abc", 5), ("abc", 15), ("abc", 0)]
+    assert set(parts.bands.values()) == {(1, (30, 1))}
+    parts = Parts(SIZES)
+    assert parts.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
+    assert parts.join_bands("abc", ["a", "b", "c"], [0, 5, 15], (30, 1), 1, 2), "each joins all before it"
+    assert parts.bands["a"] == parts.bands["ab"] == (1, (30, 1))
+    assert not parts.join_bands("bc", ["b", "c"], [0, 10], (25, 1), 1, 2), "a and b lie together"
+
+
+@pytest.mark.parametrize(
+    ("parts", "offsets", "axis"),
+    [
+        (["b", "c"], [0, 10], 1),  # without a
+        (["b", "a", "c"], [0, 10, 15], 1),  # in another order
+        (["a", "b", "c"], [0, 5, 15], 2),  # along another axis
+        (["ab", "ab"], [0, 15], 1),
+        (["ab", "input"], [0, 15], 1),
+        (["abc", "ab"], [0, 30], 1),
+    ],
+)
+def test_bands_that_would_leave_their_place_are_copied(parts: list[str], offsets: list[int], axis: int) -> None:
+    found = Parts(SIZES)
+    assert found.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
+    assert not found.join_bands("abc", parts, offsets, (30, 1), axis, 2)
+    assert found.place("a") == ("ab", 0)
+
+
 def test_what_is_in_another_place_already_is_copied() -> None:
     parts = Parts(SIZES)
     assert parts.join("ab", ["a", "b"])
@@ -72,6 +107,35 @@ def test_cuts_are_in_one_piece(seed: int) -> None:
     picked = whole[tuple(slice(a, b) for a, b in zip(starts, ends, strict=True))].ravel()
     follows = bool((np.diff(picked) == 1).all())
     assert first_of(function) == (int(picked[0]) if follows else None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bands_begin_where_slices_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape, axis = tuple(int(n) for n in rng.choice([1, 2, 3, 5], 4)), int(rng.integers(4))
+    start = int(rng.integers(shape[axis]))
+    end = int(rng.integers(start, shape[axis])) + 1
+    (function,) = kernels("Slice", shape, np.array([start]), np.array([end]), np.array([axis]))
+    found = band_of(function)
+    if end - start == shape[axis]:
+        assert found is None
+        return
+    assert found is not None
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    assert found.first == (int(whole.take(start, axis).min()),)
+    assert (found.strides, found.axis) == (dense_strides(shape), axis)
+
+
+def test_what_is_no_band() -> None:
+    steps = kernels("Slice", (2, 8), np.array([0]), np.array([8]), np.array([1]), np.array([2]))
+    box = kernels("Slice", (4, 4), np.array([1, 1]), np.array([3, 3]))
+    turned = kernels("Transpose", (2, 3), perm=(1, 0))
+    assert [band_of(function) for (function,) in (steps, box, turned)] == [None, None, None]
+
+
+def test_what_is_joined_is_in_bands() -> None:
+    (function,) = kernels("Concat", (2, 3, 4), (2, 1, 4), (2, 3, 4), axis=1)
+    assert joined_bands(function) == BandsOf((0, 12, 16), (28, 4, 1), 1)
 
 
 def test_what_is_moved_otherwise_is_no_cut() -> None:
@@ -120,20 +184,63 @@ def reference(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
-def test_no_kernel_joins_or_cuts(chip: str) -> None:
-    source, x = dense(1)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_no_kernel_joins_or_cuts(chip: str, batch: int) -> None:
+    source, x = dense(batch)
     steps = driver.compile_model(source, load_chip(chip)).steps
     assert not {"ab", "abc", "s", "g"} & {node for step in steps for node in step.nodes}
     found = api.compile(source, chip).run({"x": x}, hazards=True)["y"]
     np.testing.assert_allclose(found, reference(x), rtol=1e-4, atol=1e-5)
 
 
-def test_batches_are_joined_by_kernels() -> None:
-    source, x = dense(2)
-    steps = driver.compile_model(source, load_chip("tiny")).steps
-    assert {"ab", "abc", "s"} <= {node for step in steps for node in step.nodes}
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+def test_convolutions_write_and_read_bands_of_channels(chip: str) -> None:
+    """As in a fire module, with rows that are cut anew; a half of what is joined is cut out again."""
+    weights = {
+        "v": RNG.standard_normal((20, 12, 1, 1)).astype(np.float32),
+        "w": RNG.standard_normal((28, 12, 3, 3)).astype(np.float32),
+        "u": RNG.standard_normal((9, 24, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", "x v", "a"),
+        node("Conv", "x w", "b", pads=[1, 1, 1, 1]),
+        node("Concat", "a b", "ab", axis=1),
+        node("Relu", "ab", "r"),
+        node("Slice", "r from half axis", "s"),
+        node("Slice", "r half to axis", "t"),
+        node("Conv", "s u", "c"),
+        node("Conv", "t u", "d"),
+        node("Sub", "c d", "y"),
+    ]
+    bounds = {"from": np.array([0]), "half": np.array([24]), "to": np.array([48]), "axis": np.array([1])}
+    source = model(nodes, {"x": (2, 12, 8, 32)}, ["y"], integers=bounds, **weights)
+    made = {name for step in driver.compile_model(source, load_chip(chip)).steps for name in step.nodes}
+    assert not {"ab", "s", "t"} & made
+    x = RNG.standard_normal((2, 12, 8, 32)).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
+    found = api.compile(source, chip).run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_in_several_places_is_joined_by_a_kernel() -> None:
+    """A tensor is in one place: of two wholes that it is a part of, in the first."""
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Neg", "x", "b"),
+        node("Concat", "a b", "ab", axis=1),
+        node("Concat", "b a", "ba", axis=1),
+        node("Exp", "ab", "e"),
+        node("Add", "e ba", "y"),
+    ]
+    source = model(nodes, {"x": (2, 3, 7)}, ["y"])
+    x = RNG.standard_normal((2, 3, 7)).astype(np.float32)
+    made = {node for step in driver.compile_model(source, load_chip("tiny")).steps for node in step.nodes}
+    assert "ba" in made
+    assert "ab" not in made
+    a, b = np.maximum(x, 0), -x
+    expected = np.exp(np.concatenate([a, b], 1)) + np.concatenate([b, a], 1)
     found = api.compile(source, "tiny").run({"x": x}, hazards=True)["y"]
-    np.testing.assert_allclose(found, reference(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_host_gets_tensors_that_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:

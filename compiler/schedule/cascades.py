@@ -319,7 +319,7 @@ class _Emitter:
             shape = banded_shape(graph.shape_of(value), axis, there)
             kind = TensorType(shape, graph.dtype_of(value))
             given = [np.array([each]) for each in (wanted[0] - there[0], wanted[1] - there[0], axis)]
-            kernel = operator_kernel("Slice", [kind, *given], {}).with_attr(BANDS, [axis])
+            kernel = operator_kernel("Slice", [kind, *given], {})
             function = added_movement(self.builder, kernel, value)
             self.steps.append(_Step(function, (source,), made, str(value.name)))
             self._windows.add(made)

@@ -16,7 +16,7 @@ from tvm import ir, s_tir, sym, tirx
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
-from compiler.tir.near import strides_of_parameters
+from compiler.tir.near import strided, strides_of_parameters
 from compiler.tir.rewriter import loop_with, uses
 from compiler.tir.sblocks import block_with
 from compiler.tir.scopes import ISA_DTYPE
@@ -35,10 +35,8 @@ def in_lines(func: Any, rows_axis: int, chip: Chip) -> Any:
     2. Tensors have columns behind rows, all those of the result and no others: windows neither step nor stand over an
        edge.
     3. A row fills a block of bytes, and rows of a fractal: shorter ones cannot be cut as well as they were.
-    4. No parameter is a band of another tensor: behind its last row comes no other.
+    4. Of a parameter that is a band of another tensor, rows lie one after another: what it is a band of are channels.
     """
-    if strides_of_parameters(func):
-        return func
     places = _Places()
     for realize in _realizations(func):
         if not places.take(realize, rows_axis):
@@ -100,6 +98,9 @@ class _Places:
         width = gcd(prod(self.extents), chip.transfer.ddr_line_bytes // itemsize)
         if width == self.extents[1] or width < max(FRACTAL, chip.block_bytes // itemsize):
             return func
+        strides = self._strides(func, width)
+        if strides is None:
+            return func
         counts = (prod(self.extents) // width, width)
         extents = {variable: count for found, count in zip(self.counted, counts, strict=True) for variable in found}
         shaped = {tensor: _with_extents(tensor, axis, counts) for tensor, axis in self.tensors.items()}
@@ -113,7 +114,19 @@ class _Places:
 
         # Blocks and loops first: they are found by their variables.
         cut_anew = structural_map(func, [(s_tir.SBlock, block), (tirx.For, loop)])
-        return structural_map(cut_anew, (tirx.Var, lambda var: shaped.get(var, var)))
+        return strided(structural_map(cut_anew, (tirx.Var, lambda var: shaped.get(var, var))), strides)
+
+    def _strides(self, func: Any, width: int) -> dict[int, tuple[int, ...]] | None:
+        """Those of parameters that are bands, with rows that are so long; None where condition 4 does not hold."""
+        found = dict[int, tuple[int, ...]]()
+        for index, strides in strides_of_parameters(func).items():
+            axis = self.tensors.get(func.params[index])
+            if axis is not None:
+                if strides[axis : axis + 2] != (self.extents[1], 1):
+                    return None
+                strides = (*strides[:axis], width, *strides[axis + 1 :])
+            found[index] = strides
+        return found
 
 
 def _with_extents(tensor: Any, axis: int, extents: tuple[int, int]) -> Any:

@@ -12,6 +12,7 @@ from compiler.operators.convolution import convolution
 from compiler.target import load_chip
 from compiler.tiling import convolution as template
 from compiler.tiling.convolution_tiles import HO, WO
+from compiler.tir.near import strided, strides_of_parameters
 from tests.tiling.test_convolution import check, name_of
 
 CHIPS = ("tw1", "tw2", "tiny")
@@ -24,7 +25,12 @@ CASES: list[dict[str, Any]] = [
 
 
 def rows_and_columns(
-    size: tuple[int, int], dtype: str = "float16", kernel: int = 1, sides: int = 0, **windows: Any
+    size: tuple[int, int],
+    dtype: str = "float16",
+    kernel: int = 1,
+    sides: int = 0,
+    result_strides: tuple[int, ...] = (),
+    **windows: Any,
 ) -> tuple[int, int]:
     """Of the result as tiles are cut from it, that of a convolution to which so many tensors are added."""
     block = 16 if dtype == "float16" else 32
@@ -35,7 +41,13 @@ def rows_and_columns(
     added = [te.placeholder(result.shape, str(result.dtype), f"side{number}") for number in range(sides)]
     total = reduce(_sum, added, result)
     cut = te.compute(total.shape, lambda *i: te.max(total(*i), tirx.const(0, str(total.dtype))), "relu")
-    extents = template.space(te.create_prim_func([x, packed, *added, cut]), load_chip("tw1")).problem.extents
+    func = te.create_prim_func([x, packed, *added, cut])
+    if result_strides:
+        func = strided(func, {len(func.params) - 1: result_strides})
+    found = template.space(func, load_chip("tw1"))
+    extents = found.problem.extents
+    if result_strides:
+        assert strides_of_parameters(found.func)[len(func.params) - 1][2:] == (extents[WO], 1)
     return extents[HO], extents[WO]
 
 
@@ -47,6 +59,11 @@ def _sum(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 def test_rows_are_lines_or_parts_of_one(sides: int) -> None:
     assert rows_and_columns((56, 56), sides=sides) == (49, 64)
     assert rows_and_columns((28, 28), sides=sides) == (49, 16)
+
+
+def test_rows_are_cut_anew_in_a_band_of_channels() -> None:
+    channels = 56 * 56
+    assert rows_and_columns((56, 56), result_strides=(40 * channels, channels, 56, 1)) == (49, 64)
 
 
 def test_rows_stay_where_they_would_fill_no_block() -> None:
