@@ -1,7 +1,7 @@
 """Random convolutional networks with some of their calls in bands, run free of hazards, against the same ones whole.
 
-Convolutions with strides, dilations and groups, pooling, residual sums, concatenations and upsampling; runs of calls
-are cut into bands at random, by a schedule.
+Convolutions with strides, dilations and groups, pooling, residual sums, concatenations, some of the channels alone and
+upsampling; runs of calls are cut into bands at random, by a schedule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Network:
     def __init__(self, seed: int) -> None:
         self.random, self.rng = Random(seed), np.random.default_rng(seed)
         self.nodes, self.weights = list[Any](), dict[str, np.ndarray]()
-        self.shape = (self.random.choice((1, 1, 2)), *map(self.random.choice, (CHANNELS, ROWS, COLUMNS)))
+        self.bounds = dict[str, np.ndarray]()  # of slices
+        self.shape = (self.random.choice((1, 1, 2, 3)), *map(self.random.choice, (CHANNELS, ROWS, COLUMNS)))
         self.made = {"x": self.shape}
         last = "x"
         for _ in range(self.random.randint(3, 8)):
@@ -42,11 +43,11 @@ class Network:
             self.outputs.append(self.random.choice([name for name in self.made if name not in ("x", last)]))
 
     def source(self) -> bytes:
-        return model(self.nodes, {"x": self.shape}, self.outputs, **self.weights)
+        return model(self.nodes, {"x": self.shape}, self.outputs, integers=self.bounds, **self.weights)
 
     def _next(self, last: str) -> str:
-        kinds = [self._convolution] * 4 + [self._pool, self._activation, self._joined, self._joined, self._upsampled]
-        return self.random.choice(kinds)(last)
+        kinds = [self._convolution] * 4 + [self._pool, self._activation, self._upsampled, self._cut]
+        return self.random.choice([*kinds, self._joined, self._joined])(last)
 
     def _add(self, operator: str, inputs: str, shape: tuple[int, ...], **attributes: Any) -> str:
         name = f"v{len(self.nodes)}"
@@ -98,6 +99,16 @@ class Network:
         if channels > 32:
             return self._convolution(last)
         return self._add("Concat", f"{last} {other}", (shape[0], channels, *shape[2:]), axis=1)
+
+    def _cut(self, last: str) -> str:
+        """Some of the channels."""
+        batch, channels, *image = self.made[last]
+        first = self.random.randrange(channels)
+        end = self.random.randint(first + 1, channels)
+        bounds = {"from": first, "to": end, "axis": 1}
+        names = {name: f"{name}{len(self.nodes)}" for name in bounds}
+        self.bounds |= {names[name]: np.array([bound]) for name, bound in bounds.items()}
+        return self._add("Slice", " ".join([last, *names.values()]), (batch, end - first, *image))
 
     def _upsampled(self, last: str) -> str:
         batch, channels, rows, columns = self.made[last]
