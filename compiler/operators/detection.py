@@ -60,20 +60,40 @@ def collect_boxes(picked: te.Tensor, counts: te.Tensor) -> tirx.PrimFunc:
 
     def body(rows: Buffer, valid: Buffer, selected: Buffer, count: Buffer) -> None:
         fill(selected, tirx.const(0, "int32"))
-        fill(count, tirx.const(0, "int32"))
-        near = scratch((most, columns), "int32")
-        with ordered_block("collect", [rows, valid, selected, count, near], [selected, count, near]):
+        near, firsts, *sums = [scratch((most, columns), "int32"), *(scratch((classes,), "int32") for _ in range(3))]
+        touched = [selected, count, near, firsts, *sums]
+        with ordered_block("collect", [rows, valid, *touched], touched):
+            ends = _running_sums(valid, sums)
             with loops(classes) as (c,):
-                last = T.Bind(count[0])
-                store(count, count[0] + valid[c], 0)
+                store(firsts, ends[c] - valid[c], c)
+            with loops(classes) as (c,):
+                first = T.Bind(firsts[c])
                 with loops(most, columns) as (step, column):
                     store(near, rows[c, step, column], step, column)
                 with loops(most, columns) as (step, column):
-                    store(selected, near[step, column], last + step, column)
+                    store(selected, near[step, column], first + step, column)
+            store(count, ends[classes - 1], 0)
             _clear_behind(selected, count, most)
 
     outputs = [((classes * most, columns), "int32"), ((1,), "int32")]
     return prim_function([picked, counts], outputs, body).with_attr(VALID_COUNT, 1)
+
+
+def _running_sums(given: Buffer, sums: list[Buffer]) -> Buffer:
+    """Of all up to each: in steps that add what is twice as far away each time, all of them at once."""
+    (count,), source, distance = shape_of(given), given, 1
+    if count == 1:
+        with loops(1) as (i,):
+            store(sums[0], given[i], i)
+        return sums[0]
+    while distance < count:
+        target = sums[0] if source is not sums[0] else sums[1]
+        with loops(distance) as (i,):
+            store(target, source[i], i)
+        with loops(count - distance) as (i,):
+            store(target, source[distance + i] + source[i], distance + i)
+        source, distance = target, 2 * distance
+    return source
 
 
 def _clear_behind(selected: Buffer, count: Buffer, most: int) -> None:

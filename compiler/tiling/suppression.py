@@ -20,7 +20,7 @@ from compiler.operators.suppression import Places, built_again
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
 
-_AT_ONCE = 4096  # scores that one instruction works on, at most
+_AT_ONCE = 8192  # scores that one instruction works on, at most
 # Of a step, for the choice of how many classes go together: its instructions for one score, and the bytes that they
 # pass over for each more.
 _STEP_CYCLES, _SCORE_BYTES = 700, 84

@@ -145,16 +145,30 @@ def test_boxes_are_picked_on_all_cores(chip: str, batches: int, classes: int, nu
 
 
 @pytest.mark.parametrize("chip", ["tiny", "tw2"])
-def test_what_was_picked_is_collected(chip: str) -> None:
-    target, picked = load_chip(chip), np.arange(5 * 4 * 3, dtype=np.int32).reshape(5, 4, 3)
-    counts = np.array([2, 0, 4, 1, 3], np.int32)
-    types = [TensorType(picked.shape, "int32"), TensorType(counts.shape, "int32")]
+@pytest.mark.parametrize("counts", [[2, 0, 4, 1, 3], [3], [0], [0, 4], [4] * 8, [1, 0, 2] * 11], ids=str)
+def test_what_was_picked_is_collected(chip: str, counts: list[int]) -> None:
+    target, most = load_chip(chip), 4
+    picked = np.arange(1, len(counts) * most * 3 + 1, dtype=np.int32).reshape(len(counts), most, 3)
+    types = [TensorType(picked.shape, "int32"), TensorType((len(counts),), "int32")]
     kernel = compile_kernel(find_called("tilewright::CollectBoxes").prim_func(types, {}), "library", target, Observer())
-    run = simulate(alone(kernel.code, target), target, {"p0": picked, "p1": counts}, hazards=True)
+    given = {"p0": picked, "p1": np.array(counts, np.int32)}
+    run = simulate(alone(kernel.code, target), target, given, hazards=True)
     assert not run.hazards
     found = np.concatenate([rows[:count] for rows, count in zip(picked, counts, strict=True)])
-    assert run.outputs["p3"].tolist() == [10]
-    np.testing.assert_array_equal(run.outputs["p2"], np.concatenate([found, np.zeros((10, 3), np.int32)]))
+    assert run.outputs["p3"].tolist() == [sum(counts)]
+    behind = np.zeros((len(counts) * most - sum(counts), 3), np.int32)
+    np.testing.assert_array_equal(run.outputs["p2"], np.concatenate([found, behind]))
+
+
+def test_collecting_takes_a_scalar_load_for_each_class() -> None:
+    target, cycles = load_chip("tw2"), []
+    for classes in (80, 160):
+        types = [TensorType((classes, 4, 3), "int32"), TensorType((classes,), "int32")]
+        function = find_called("tilewright::CollectBoxes").prim_func(types, {})
+        kernel = compile_kernel(function, "library", target, Observer())
+        given = {"p0": np.ones((classes, 4, 3), np.int32), "p1": np.ones(classes, np.int32)}
+        cycles.append(simulate(alone(kernel.code, target), target, given).cycles)
+    assert cycles[1] - cycles[0] < 80 * 1.6 * target.scalar.memory_cycles
 
 
 def test_collecting_boxes_says_which_output_is_the_count() -> None:
