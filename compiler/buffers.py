@@ -90,21 +90,24 @@ class Buffers:
             return self.parts.join(name, names)
         bands = joined_bands(function)
         if bands is not None:
-            times = prod(self.declared[name].shape[: bands.axis])
-            offsets = [n * itemsize for n in bands.first]
-            return self.parts.join_bands(name, names, offsets, bands.strides, bands.axis, times)
+            return self.parts.join_bands(name, names, [n * itemsize for n in bands.first], bands.bands)
         offset = cut_offset(function, names)
         if offset is not None:
             return self.parts.cut(name, names[0], offset * itemsize)
         band = band_of(function)
         if band is None:
             return False
-        return self.parts.cut_band(name, names[0], band.first[0] * itemsize, band.strides, band.axis)
+        return self.parts.cut_band(name, names[0], band.first[0] * itemsize, band.bands[0])
 
-    def _seen(self, module: Any) -> frozenset[str]:
-        """What is looked at under several shapes."""
-        sources = (self.viewed(module, call) for call in self.body.calls)
-        return frozenset(self.names[source] for source in sources if source is not None)
+    def _seen(self, module: Any) -> dict[str, set[tuple[int, ...]]]:
+        """All shapes of what is looked at under several."""
+        found = dict[str, set[tuple[int, ...]]]()
+        for call in self.body.calls:
+            source = self.viewed(module, call)
+            if source is not None:
+                shapes = found.setdefault(self.names[source], set())
+                shapes.update(tuple(int(n) for n in value.ty.shape) for value in (source, call.var))
+        return found
 
     def _written(self, module: Any, result: Any) -> Any:
         """What a kernel writes that is seen as ``result``: the first of its chain of views, if that is a kernel's."""
@@ -168,10 +171,10 @@ class Buffers:
 
     def _reach_bytes(self, buffer: GraphBuffer) -> int:
         """From the first element to behind the last one."""
-        if buffer.name not in self.parts.bands:
+        band = self.parts.bands.get(buffer.name)
+        if band is None:
             return buffer.size_bytes
-        _, strides = self.parts.bands[buffer.name]
-        last = sum((extent - 1) * stride for extent, stride in zip(buffer.shape, strides, strict=True))
+        last = sum((extent - 1) * stride for extent, stride in zip(band.shape, band.strides, strict=True))
         return (last + 1) * DTYPES[buffer.dtype].itemsize
 
     def role(self, name: str) -> str:

@@ -297,8 +297,12 @@ class ModelKernels:
             if self.buffers.role(name) in ("constant", "input") or (name in copies and index < read)
         ]
         near = [index for index, name in enumerate(arguments) if name in self._near]
-        room, bands = self._room_bytes if room_bytes is None else room_bytes, self.buffers.parts.bands
-        strides = {index: tuple(bands[name][1]) for index, name in enumerate(arguments) if name in bands}
+        room = self._room_bytes if room_bytes is None else room_bytes
+        strides = {
+            index: found
+            for index, (name, param) in enumerate(zip(arguments, func.params, strict=False))
+            if (found := self.buffers.parts.strides_of(name, [int(n) for n in param.shape])) is not None
+        }
         common = [index for index in lasting if arguments[index] in self._common] if self.chip.broadcasts else []
         told = hash(func), tuple(lasting), tuple(near), tuple(common), room, tuple(strides.items())
         if told not in self._told:

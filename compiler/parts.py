@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -31,6 +31,49 @@ JOIN_BANDS = "JoinBands"  # the operator that makes a whole of bands
 BANDS = "tw.bands"  # attribute of functions that make a whole of bands: the axis, and where each begins
 
 
+@dataclass(frozen=True)
+class Band:
+    """A part of a tensor along one of its axes, with the shapes of both and the distances of the tensor's elements."""
+
+    axis: int
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+    of: tuple[int, ...]
+
+    @property
+    def times(self) -> int:
+        """How often there are rows of it, with other rows of the tensor between."""
+        return prod(self.shape[: self.axis])
+
+    def strides_as(self, shape: Sequence[int]) -> tuple[int, ...] | None:
+        """The strides of a view of it; None where its elements are not evenly apart along the axes of that."""
+        if tuple(shape) == self.shape:
+            return self.strides
+        return strides_of_view(self.shape, self.strides, shape)
+
+
+def strides_of_view(shape: Sequence[int], strides: Sequence[int], view: Sequence[int]) -> tuple[int, ...] | None:
+    """Of a tensor that is seen under another shape, whose axes cut or merge those that lie one after another."""
+    left = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    found, stride = list[int](), 1
+    for extent in reversed(view):
+        if extent == 1:
+            found.append(stride)
+            continue
+        if not left:
+            return None
+        inner, stride = left.pop()
+        while inner % extent and left and left[-1][1] == stride * inner:
+            inner *= left.pop()[0]
+        if inner % extent:
+            return None
+        found.append(stride)
+        if inner > extent:
+            left.append((inner // extent, stride * extent))
+        stride *= extent
+    return None if left else tuple(reversed(found))
+
+
 @dataclass
 class Parts:
     """By buffer: the one that it lies in, and at which of its bytes.
@@ -41,9 +84,9 @@ class Parts:
     sizes: Mapping[str, int]
     apart: Set[str] = frozenset()
     results: Set[str] = frozenset()
-    seen: Set[str] = frozenset()  # under several shapes: these are no bands
+    seen: Mapping[str, Set[tuple[int, ...]]] = field(default_factory=dict)  # the shapes, of what has several
     within: dict[str, tuple[str, int]] = field(default_factory=dict)
-    bands: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # along which axis, and all strides
+    bands: dict[str, Band] = field(default_factory=dict)
     _held: dict[str, list[str]] = field(default_factory=dict)  # what lies in a buffer
 
     def place(self, name: str) -> tuple[str, int]:
@@ -82,51 +125,69 @@ class Parts:
             self._lie_within(outer, whole, offset)
         return True
 
-    def cut_band(self, part: str, whole: str, offset_bytes: int, strides: Sequence[int], axis: int) -> bool:
+    def cut_band(self, part: str, whole: str, offset_bytes: int, band: Band) -> bool:
         """Let a band of a whole lie in it, if it may."""
-        if not self._may_be_band(part, axis) or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
+        if not self._may_be(part, band) or self.place(whole)[0] not in (self.sizes.keys() | self.apart):
             return False
-        if self.bands.get(whole, (axis,))[0] != axis:
+        around = self.bands.get(whole)
+        if around is not None and (around.axis, around.shape) != (band.axis, band.of):
             return False
-        self._put(part, whole, offset_bytes, self.bands.get(whole, (axis, tuple(strides))))
+        self._put(part, whole, offset_bytes, band if around is None else replace(band, strides=around.strides))
         return True
 
-    def join_bands(
-        self, whole: str, parts: Sequence[str], offsets: Sequence[int], strides: Sequence[int], axis: int, times: int
-    ) -> bool:
-        """Let all bands lie in the whole, if they may, which has so many ``times`` the rows of each.
-
-        What lies in another band already takes that with it.
-        """
+    def join_bands(self, whole: str, parts: Sequence[str], offsets: Sequence[int], bands: Sequence[Band]) -> bool:
+        """Let all bands lie in the whole, if they may. What lies in another band already takes that with it."""
         if whole not in (self.sizes.keys() | self.results) or whole in self.within:
             return False
-        if len(set(parts)) != len(parts) or not self.sizes.keys() >= set(parts):
+        if len(set(parts)) != len(parts) or not all(self.sizes.get(part) for part in parts):
             return False
-        moves, held = dict[str, int](), dict[str, list[tuple[int, int]]]()
-        for part, start in zip(parts, offsets, strict=True):
+        moves, held = dict[str, tuple[int, Band]](), dict[str, list[tuple[int, int]]]()
+        for part, start, band in zip(parts, offsets, bands, strict=True):
             outer, offset = self.place(part)
-            if moves.setdefault(outer, start - offset) != start - offset:
+            if outer != part:
+                inner, around = self.bands.get(part), self._shape_of_whole(outer)
+                if inner is None or inner.shape != band.shape or around is None:
+                    return False
+                band = replace(band, shape=around)
+            if moves.setdefault(outer, (start - offset, band)) != (start - offset, band):
                 return False
-            held.setdefault(outer, []).append((offset, offset + self.sizes[part] // times))
-        if whole in moves or not all(self._may_be_band(outer, axis) for outer in moves):
+            held.setdefault(outer, []).append((offset, offset + self.sizes[part] // band.times))
+        if whole in moves or not all(self._may_be(outer, band) for outer, (_, band) in moves.items()):
             return False
-        if not all(_covers(spans, self.sizes[outer] // times) for outer, spans in held.items()):
+        if not all(_covers(spans, self.sizes[outer] // moves[outer][1].times) for outer, spans in held.items()):
             return False
-        for outer, offset in moves.items():
-            self._put(outer, whole, offset, (axis, tuple(strides)))
+        for outer, (offset, band) in moves.items():
+            self._put(outer, whole, offset, band)
         return True
 
-    def _may_be_band(self, part: str, axis: int) -> bool:
-        """Bands may lie in it already, of the same axis."""
-        if part not in self.sizes or part in self.within or part in self.seen:
-            return False
-        return all(name in self.bands and self.bands[name][0] == axis for name in self._held.get(part, ()))
+    def strides_of(self, name: str, shape: Sequence[int]) -> tuple[int, ...] | None:
+        """Of a band, under one of the shapes that it is seen under; None of what is none."""
+        band = self.bands.get(name)
+        found = None if band is None else band.strides_as(shape)
+        if band is not None and found is None:
+            raise ValueError(f"{name} is a band of {band.shape} elements, which cannot be seen as {tuple(shape)}")
+        return found
 
-    def _put(self, part: str, whole: str, offset_bytes: int, band: tuple[int, tuple[int, ...]]) -> None:
+    def _shape_of_whole(self, whole: str) -> tuple[int, ...] | None:
+        """By which it has bands, if it has any."""
+        return next((self.bands[name].of for name in self._held[whole] if name in self.bands), None)
+
+    def _may_be(self, part: str, band: Band) -> bool:
+        """Bands may lie in it already, of the same axis."""
+        if not self.sizes.get(part) or part in self.within:
+            return False
+        if any(band.strides_as(shape) is None for shape in self.seen.get(part, ())):
+            return False
+        held = [self.bands.get(name) for name in self._held.get(part, ())]
+        return all(one is not None and (one.axis, one.of) == (band.axis, band.shape) for one in held)
+
+    def _put(self, part: str, whole: str, offset_bytes: int, band: Band) -> None:
         self._lie_within(part, whole, offset_bytes)
-        waiting = [part]
+        self.bands[part] = band
+        waiting = [*self._held.get(part, ())]
         while waiting:  # what lies in it has rows as far from each other, and begins at the same one
-            self.bands[(name := waiting.pop())] = band
+            name = waiting.pop()
+            self.bands[name] = replace(self.bands[name], strides=band.strides)
             waiting += self._held.get(name, ())
 
     def _lie_within(self, part: str, whole: str, offset_bytes: int) -> None:
@@ -160,11 +221,10 @@ def _joined_axis(func: Any) -> int:
 
 @dataclass(frozen=True)
 class BandsOf:
-    """In which elements of a tensor some bands of it begin, its strides, and the axis along which they are cut."""
+    """In which elements of a tensor some bands of it begin, and these."""
 
     first: tuple[int, ...]
-    strides: tuple[int, ...]
-    axis: int
+    bands: tuple[Band, ...]
 
 
 def band_of(func: Any) -> BandsOf | None:
@@ -186,7 +246,7 @@ def band_of(func: Any) -> BandsOf | None:
         if there is None or here is None or there[0] != here[0] or here[1]:
             return None
         first += there[1] * stride
-    return BandsOf((first,), strides, narrower[0])
+    return BandsOf((first,), (Band(narrower[0], strides, tuple(result), tuple(source)),))
 
 
 def joined_bands(func: Any) -> BandsOf | None:
@@ -199,5 +259,6 @@ def joined_bands(func: Any) -> BandsOf | None:
         rows = [0, *accumulate(int(param.shape[axis]) for param in func.params[:-2])]
     else:
         return None
-    strides = dense_strides(tuple(int(n) for n in func.params[-1].shape))
-    return BandsOf(tuple(row * strides[axis] for row in rows), strides, axis)
+    *shapes, of = (tuple(int(n) for n in param.shape) for param in func.params)
+    strides = dense_strides(of)
+    return BandsOf(tuple(row * strides[axis] for row in rows), tuple(Band(axis, strides, each, of) for each in shapes))

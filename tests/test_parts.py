@@ -13,7 +13,7 @@ from compiler import api, driver, graph, model_kernels
 from compiler.isa.model import dense_strides
 from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import TensorType, find
-from compiler.parts import BandsOf, Parts, band_of, cut_offset, is_join, joined_bands
+from compiler.parts import Band, BandsOf, Parts, band_of, cut_offset, is_join, joined_bands, strides_of_view
 from compiler.target import load_chip
 from tests.test_driver import model, node
 
@@ -49,36 +49,99 @@ def test_what_is_joined_twice_stays_in_one_piece() -> None:
     assert not parts.join("bc", ["b", "c"])  # a and b lie together
 
 
+def bands(*shapes: tuple[int, ...], axis: int = 1) -> list[Band]:
+    """Of what they are joined to along an axis."""
+    of = tuple(sum(each[at] for each in shapes) if at == axis else n for at, n in enumerate(shapes[0]))
+    return [Band(axis, dense_strides(of), each, of) for each in shapes]
+
+
+A, B, C, AB = (2, 5), (2, 10), (2, 15), (2, 15)  # of bytes
+
+
 def test_bands_that_are_joined_twice_stay_together() -> None:
-    """Of twice a row of 5, 10 and 15 bytes."""
     parts = Parts(SIZES)
-    assert parts.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
-    assert parts.join_bands("abc", ["ab", "c"], [0, 15], (30, 1), 1, 2)
+    assert parts.join_bands("ab", ["a", "b"], [0, 5], bands(A, B))
+    assert parts.join_bands("abc", ["ab", "c"], [0, 15], bands(AB, C))
     assert [parts.place(name) for name in ("a", "b", "c", "ab")] == [("abc", 0), ("abc", 5), ("abc", 15), ("abc", 0)]
-    assert set(parts.bands.values()) == {(1, (30, 1))}
+    assert {band.strides for band in parts.bands.values()} == {(30, 1)}
     parts = Parts(SIZES)
-    assert parts.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
-    assert parts.join_bands("abc", ["a", "b", "c"], [0, 5, 15], (30, 1), 1, 2), "each joins all before it"
-    assert parts.bands["a"] == parts.bands["ab"] == (1, (30, 1))
-    assert not parts.join_bands("bc", ["b", "c"], [0, 10], (25, 1), 1, 2), "a and b lie together"
+    assert parts.join_bands("ab", ["a", "b"], [0, 5], bands(A, B))
+    assert parts.join_bands("abc", ["a", "b", "c"], [0, 5, 15], bands(A, B, C)), "each joins all before it"
+    assert (parts.bands["a"].strides, parts.bands["a"].shape) == ((30, 1), A)
+    assert (parts.bands["ab"].strides, parts.bands["ab"].shape) == ((30, 1), AB)
+    assert not parts.join_bands("bc", ["b", "c"], [0, 10], bands(B, C)), "a and b lie together"
 
 
 @pytest.mark.parametrize(
-    ("parts", "offsets", "axis"),
+    ("parts", "offsets", "of"),
     [
-        (["b", "c"], [0, 10], 1),  # without a
-        (["b", "a", "c"], [0, 10, 15], 1),  # in another order
-        (["a", "b", "c"], [0, 5, 15], 2),  # along another axis
-        (["ab", "ab"], [0, 15], 1),
-        (["ab", "input"], [0, 15], 1),
-        (["abc", "ab"], [0, 30], 1),
+        (["b", "c"], [0, 10], bands(B, C)),  # without a
+        (["b", "a", "c"], [0, 10, 15], bands(B, A, C)),  # in another order
+        (["a", "b", "c"], [0, 5, 15], bands((2, 1, 5), (2, 1, 10), (2, 1, 15), axis=2)),  # under other shapes
+        (["ab", "ab"], [0, 15], bands(AB, AB)),
+        (["ab", "input"], [0, 15], bands(AB, AB)),
+        (["abc", "ab"], [0, 30], bands((2, 30), AB)),
+        (["ab", "c"], [0, 3], bands((10, 3), (10, 3))),  # a band along another axis of what it is seen as
+        (["ab", "empty"], [0, 15], bands(AB, (2, 0))),
     ],
 )
-def test_bands_that_would_leave_their_place_are_copied(parts: list[str], offsets: list[int], axis: int) -> None:
-    found = Parts(SIZES)
-    assert found.join_bands("ab", ["a", "b"], [0, 5], (15, 1), 1, 2)
-    assert not found.join_bands("abc", parts, offsets, (30, 1), axis, 2)
+def test_bands_that_would_leave_their_place_are_copied(parts: list[str], offsets: list[int], of: list[Band]) -> None:
+    found = Parts(SIZES | {"empty": 0})
+    assert found.join_bands("ab", ["a", "b"], [0, 5], bands(A, B))
+    assert not found.join_bands("abc", parts, offsets, of)
     assert found.place("a") == ("ab", 0)
+
+
+def test_a_whole_that_has_pieces_too_stays_where_it_is() -> None:
+    found = Parts(SIZES)
+    assert found.cut("d", "ab", 0)
+    assert found.join_bands("ab", ["a", "b"], [0, 5], bands(A, B))
+    assert not found.join_bands("abc", ["a", "b", "c"], [0, 5, 15], bands(A, B, C))
+    assert not found.join_bands("abc", ["d", "c"], [0, 15], bands((2, 20), C))
+    assert found.place("a") == ("ab", 0)
+
+
+def test_bands_may_be_seen_where_rows_stay_together() -> None:
+    for shapes, may in (({A, (2, 5, 1), (1, 2, 5)}, True), ({A, (10,)}, False)):
+        found = Parts(SIZES, seen={"a": shapes})
+        assert found.join_bands("ab", ["a", "b"], [0, 5], bands(A, B)) == may
+        if may:
+            assert found.strides_of("a", (2, 5, 1)) == (15, 1, 1)
+            assert found.strides_of("c", (2, 15)) is None
+            with pytest.raises(ValueError, match="cannot be seen as"):
+                found.strides_of("a", (10,))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_strides_of_a_view_are_those_of_numpy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    extents = [int(n) for n in rng.choice([1, 2, 2, 3, 4], 4)]
+    whole = np.zeros([2 * n for n in extents], np.int8)
+    cuts = [slice(0, n if rng.random() < 0.5 else 2 * n) for n in extents]
+    part = whole[tuple(cuts)]
+    for _ in range(20):
+        factors = [f for n in part.shape for f in ((n,) if rng.random() < 0.5 else _factors(n))]
+        view = list[int]()
+        for factor in factors:
+            if view and rng.random() < 0.4:
+                view[-1] *= factor
+            else:
+                view.append(factor)
+        copy = part.view()
+        try:
+            copy.shape = tuple(view)
+        except AttributeError:  # numpy would have to copy
+            assert strides_of_view(part.shape, part.strides, view) is None
+            continue
+        found = strides_of_view(part.shape, part.strides, view)
+        assert found is not None
+        assert [s for s, n in zip(found, view, strict=True) if n > 1] == [
+            s for s, n in zip(copy.strides, view, strict=True) if n > 1
+        ]
+
+
+def _factors(number: int) -> tuple[int, ...]:
+    return (2, number // 2) if number % 2 == 0 else (number,)
 
 
 def test_what_is_in_another_place_already_is_copied() -> None:
@@ -122,8 +185,10 @@ def test_bands_begin_where_slices_do(seed: int) -> None:
         return
     assert found is not None
     whole = np.arange(np.prod(shape)).reshape(shape)
+    (band,) = found.bands
     assert found.first == (int(whole.take(start, axis).min()),)
-    assert (found.strides, found.axis) == (dense_strides(shape), axis)
+    assert (band.strides, band.axis, band.of) == (dense_strides(shape), axis, shape)
+    assert band.shape == whole.take(range(start, end), axis).shape
 
 
 def test_what_is_no_band() -> None:
@@ -135,7 +200,7 @@ def test_what_is_no_band() -> None:
 
 def test_what_is_joined_is_in_bands() -> None:
     (function,) = kernels("Concat", (2, 3, 4), (2, 1, 4), (2, 3, 4), axis=1)
-    assert joined_bands(function) == BandsOf((0, 12, 16), (28, 4, 1), 1)
+    assert joined_bands(function) == BandsOf((0, 12, 16), tuple(bands((2, 3, 4), (2, 1, 4), (2, 3, 4))))
 
 
 def test_what_is_moved_otherwise_is_no_cut() -> None:
