@@ -164,18 +164,16 @@ class Buffers:
             outer, offset = self.parts.place(name)
             found[outer] = self.declared[outer]
             if outer != name:
-                found[name] = replace(
-                    self.declared[name], whole=outer, offset=offset, size_bytes=self._reach_bytes(self.declared[name])
-                )
+                found[name] = replace(self._part(self.declared[name]), whole=outer, offset=offset)
         return list(found.values())
 
-    def _reach_bytes(self, buffer: GraphBuffer) -> int:
-        """From the first element to behind the last one."""
+    def _part(self, buffer: GraphBuffer) -> GraphBuffer:
+        """As large as it is from its first element to behind its last one."""
         band = self.parts.bands.get(buffer.name)
         if band is None:
-            return buffer.size_bytes
-        last = sum((extent - 1) * stride for extent, stride in zip(band.shape, band.strides, strict=True))
-        return (last + 1) * DTYPES[buffer.dtype].itemsize
+            return buffer
+        size = DTYPES[buffer.dtype].itemsize
+        return replace(buffer, size_bytes=band.reach * size, run_bytes=band.run * size, period_bytes=band.period * size)
 
     def role(self, name: str) -> str:
         """Of what a buffer lies in, which may be itself."""

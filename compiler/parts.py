@@ -45,6 +45,21 @@ class Band:
         """How often there are rows of it, with other rows of the tensor between."""
         return prod(self.shape[: self.axis])
 
+    @property
+    def run(self) -> int:
+        """The elements that lie in one piece."""
+        return self.shape[self.axis] * self.strides[self.axis]
+
+    @property
+    def period(self) -> int:
+        """From one piece to the next, as far as one axis of the tensor goes; 0 where there is one piece only."""
+        return self.strides[self.axis - 1] if self.axis else 0
+
+    @property
+    def reach(self) -> int:
+        """From the first element to behind the last one."""
+        return 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+
     def strides_as(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The strides of a view of it; None where its elements are not evenly apart along the axes of that."""
         if tuple(shape) == self.shape:

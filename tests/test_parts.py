@@ -14,6 +14,7 @@ from compiler.isa.model import dense_strides
 from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import TensorType, find
 from compiler.parts import Band, BandsOf, Parts, band_of, cut_offset, is_join, joined_bands, strides_of_view
+from compiler.runtime.model import ProgramSegment
 from compiler.target import load_chip
 from tests.test_driver import model, node
 
@@ -285,6 +286,21 @@ def test_convolutions_write_and_read_bands_of_channels(chip: str) -> None:
     expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
     found = api.compile(source, chip).run({"x": x}, hazards=True)["y"]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_kernels_that_write_beside_each_other_do_not_wait() -> None:
+    """Each of them writes what all cores have between what all cores have of the others."""
+    parts = [name for name in "abcd"]
+    nodes = [node("Relu", f"x{name}", name) for name in parts]
+    nodes.append(node("Concat", " ".join(parts), "y", axis=1))
+    source = model(nodes, {f"x{name}": (5, 7, 33) for name in parts}, ["y"])
+    compiled = api.compile(source, "tw2", precision="fp16")
+    (segment,) = compiled.model.segments
+    assert isinstance(segment, ProgramSegment)
+    assert not {"cross_set", "core_barrier"} & {instr.row.mnemonic for instr in segment.program.instrs}
+    given = {f"x{name}": RNG.standard_normal((5, 7, 33)).astype(np.float32) for name in parts}
+    expected = np.maximum(np.concatenate([*given.values()], axis=1), 0)
+    np.testing.assert_allclose(compiled.run(given, hazards=True)["y"], expected, atol=2e-3)
 
 
 def test_what_is_in_several_places_is_joined_by_a_kernel() -> None:

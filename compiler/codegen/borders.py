@@ -21,10 +21,26 @@ _HORIZON = 256  # accesses that are kept in mind; a barrier costs less than more
 
 
 @dataclass(frozen=True)
+class Lane:
+    """``run`` bytes of every ``period``, of which the first ones begin ``start`` bytes behind a multiple of it."""
+
+    start: int
+    run: int
+    period: int
+
+    def is_beside(self, other: Lane | None) -> bool:
+        """Whether the two have no byte in common, however long they are."""
+        if other is None or self.period != other.period:
+            return False
+        ahead = (other.start - self.start) % self.period
+        return self.run <= ahead <= self.period - other.run
+
+
+@dataclass(frozen=True)
 class Reach:
     """Bytes that a kernel's queue touches, from ``low`` to before ``high`` on each core that runs the kernel.
 
-    ``gated`` where it does so behind the kernel's gate only.
+    ``gated`` where it does so behind the kernel's gate only. Of what lies there it may touch a ``lane`` only.
     """
 
     memory: str
@@ -33,12 +49,15 @@ class Reach:
     low: np.ndarray
     high: np.ndarray
     gated: bool
+    lane: Lane | None = None
 
     def meets(self, other: Reach) -> bool:
         """Whether both touch bytes, on two different cores, that one of them writes."""
         if self.memory != other.memory or not (self.writes or other.writes):
             return False
         if self.high.max() <= other.low.min() or other.high.max() <= self.low.min():
+            return False
+        if self.lane is not None and self.lane.is_beside(other.lane):
             return False
         shared = (self.low[:, None] < other.high) & (other.low < self.high[:, None])
         shared &= (self.low < self.high)[:, None] & (other.low < other.high)

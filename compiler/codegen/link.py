@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from compiler.codegen.borders import LOADING, Border, Borders, Order, Reach
+from compiler.codegen.borders import LOADING, Border, Borders, Lane, Order, Reach
 from compiler.codegen.clusters import on_every_cluster
 from compiler.codegen.declared import declared
 from compiler.codegen.kernel import KernelCode, moved_to
@@ -69,7 +69,8 @@ def link(
     _check(kernels, buffers)
     running = max(1, clusters)
     planned = plan(kernels, buffers, chip, llb=llb, clusters=running) if places is None else places
-    linker = _Linker(planned, chip, overlap, _written(kernels), running)
+    apart = {b.name: (b.run_bytes, b.period_bytes) for b in buffers if b.period_bytes}
+    linker = _Linker(planned, chip, overlap, _written(kernels), running, apart)
     for kernel in kernels:
         linker.add(kernel)
     linker.emit("halt")
@@ -91,9 +92,16 @@ class _Linker:
     """Appends kernels, with what has to stand in front of each."""
 
     def __init__(
-        self, places: Mapping[str, Place], chip: Chip, overlap: bool, written: frozenset[str], clusters: int
+        self,
+        places: Mapping[str, Place],
+        chip: Chip,
+        overlap: bool,
+        written: frozenset[str],
+        clusters: int,
+        apart: Mapping[str, tuple[int, int]],
     ) -> None:
         self.places, self.chip, self.overlap, self.written, self.clusters = places, chip, overlap, written, clusters
+        self._apart = apart  # of what does not lie in one piece: the bytes of each, and from one to the next
         self._before: _Before | None = None
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
@@ -212,13 +220,19 @@ class _Linker:
     def _reaches(self, kernel: PlacedKernel) -> list[Reach]:
         code, bindings, found = kernel.code, kernel.bindings(), []
         for touch in code.touched.touches:
-            place = self.places[bindings[touch.parameter]]
+            name = bindings[touch.parameter]
+            place = self.places[name]
             low, high = np.array(touch.low, np.int64), np.array(touch.high, np.int64)
             if not self.overlap:
                 low[:], high[:] = 0, code.parameters[touch.parameter].size_bytes
-            gated = touch.parameter in code.gated
-            found.append(Reach(place.memory, touch.queue, touch.writes, place.offset + low, place.offset + high, gated))
+            gated, lane = touch.parameter in code.gated, self._lane(name)
+            low, high = low + place.offset, high + place.offset
+            found.append(Reach(place.memory, touch.queue, touch.writes, low, high, gated, lane))
         return found
+
+    def _lane(self, name: str) -> Lane | None:
+        run, period = self._apart.get(name, (0, 0)) if self.overlap else (0, 0)
+        return Lane(self.places[name].offset % period, run, period) if period else None
 
     # ---- places
 

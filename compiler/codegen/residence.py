@@ -45,7 +45,8 @@ MOST_COPIES = 32  # that are tried: each takes the time of planning anew
 class GraphBuffer:
     """A tensor of the graph. A constant is an input that the artifact has the contents of.
 
-    One that is a part lies in ``whole``, a buffer that is none, from byte ``offset`` on.
+    One that is a part lies in ``whole``, a buffer that is none, from byte ``offset`` on: all of it in one piece, or
+    ``run_bytes`` of every ``period_bytes``.
     """
 
     name: str
@@ -55,6 +56,8 @@ class GraphBuffer:
     role: str  # one of ROLES
     whole: str = ""
     offset: int = 0
+    run_bytes: int = 0
+    period_bytes: int = 0
     copy_of: str = ""  # a constant, for kernels that would read that again and again
 
 

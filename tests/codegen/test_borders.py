@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.codegen.borders import Borders, Order, Reach
+from compiler.codegen.borders import Borders, Lane, Order, Reach
 from compiler.target import load_chip
 
 TW1 = load_chip("tw1")
@@ -53,6 +53,31 @@ def test_other_queues_know_one_kernel_later_what_was_known_at_the_gate() -> None
 
 def test_another_memory_is_another_place() -> None:
     assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1, memory="llb")]) == [Order.NONE, Order.NONE]
+
+
+def test_what_writes_beside_another_needs_no_order() -> None:
+    """Two kernels write the halves of rows of 64 bytes, on different cores; a third one writes across both."""
+    left, right, across = (replace(reach("mte3", shift=n, writes=True), lane=lane) for n, lane in enumerate(LANES))
+    assert orders([left], [right], [left]) == [Order.NONE] * 3
+    assert orders([left], [right], [across]) == [Order.NONE, Order.NONE, Order.BARRIER]
+    assert orders([left], [replace(right, lane=None)]) == [Order.NONE, Order.BARRIER]
+
+
+LANES = [Lane(0, 32, 64), Lane(32, 32, 64), Lane(16, 32, 64)]
+
+
+def test_lanes_are_beside_each_other_where_they_share_no_byte() -> None:
+    period = 6
+    every = [Lane(start, run, period) for start in range(period) for run in range(1, period + 1)]
+    for one in every:
+        for other in every:
+            apart = not bytes_of(one) & bytes_of(other)
+            assert one.is_beside(other) == apart, (one, other)
+    assert not every[0].is_beside(Lane(3, 1, 2 * period)) and not every[0].is_beside(None)
+
+
+def bytes_of(lane: Lane) -> set[int]:
+    return {(lane.start + n) % lane.period for n in range(lane.run)}
 
 
 def test_bytes_are_free_when_all_cores_are_known_to_be_through_with_them() -> None:
