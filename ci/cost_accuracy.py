@@ -17,7 +17,6 @@ from math import isfinite
 from typing import Any
 
 from ci.kernel_shapes import single_operators
-from ci.one_kernel import alone
 from ci.pass_table import model_kernels
 from ci.performance.measure import measured_run
 from compiler.cost import Unpredictable, predict
@@ -29,6 +28,7 @@ from compiler.pipeline import Observer
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.simulator import simulate
 from compiler.target import Chip, load_chip
+from compiler.timing import alone
 from models import zoo
 
 MODELS = (

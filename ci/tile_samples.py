@@ -13,7 +13,6 @@ from zlib import crc32
 from tvm.s_tir import ScheduleError
 
 from ci.kernel_shapes import machine_of
-from ci.one_kernel import simulated_cycles
 from compiler import pipeline
 from compiler.codegen.kernel import KernelCode, generate
 from compiler.codegen.memory import MemoryOverflow
@@ -26,6 +25,7 @@ from compiler.target import Chip
 from compiler.tiling.ranking import Forest, Ranked, least_of, ranked
 from compiler.tiling.search import Space, Work
 from compiler.tiling.template import NoFeasibleTile
+from compiler.timing import kernel_cycles
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def code_of(space: Space, tile: Any, chip: Chip, name: str) -> KernelCode | None
 def timed(space: Space, tile: Any, chip: Chip, name: str) -> int | None:
     code = code_of(space, tile, chip, name)
     with suppress(TilewrightError):  # data decides, or it is too large to be simulated
-        return None if code is None else simulated_cycles(code, chip)
+        return None if code is None else kernel_cycles(code, chip)
     return None
 
 

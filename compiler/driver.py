@@ -32,6 +32,7 @@ from compiler.schedule.manual import Manual
 from compiler.schedule.noted import is_unsure_of_room, runs_in_bands
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
+from compiler.timing import cycles_of
 from compiler.tir.scopes import ISA_DTYPE
 
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
@@ -83,6 +84,23 @@ class Compilation:
                 return inf
         return cycles
 
+    @cached_property
+    def simulated_cycles(self) -> int | None:
+        """The same to the cycle; None where data decides, or where it takes long to know."""
+        cycles = 0
+        for segment in self.model.segments:
+            found = cycles_of(segment.program, self.model.chip) if isinstance(segment, ProgramSegment) else 0
+            if found is None:
+                return None
+            cycles += found
+        return cycles
+
+    def is_faster(self, than: Compilation, share: float = 1.0) -> bool:
+        """Whether it takes fewer cycles, or clearly fewer, where these are predicted only: less than a ``share``."""
+        if self.simulated_cycles is not None and than.simulated_cycles is not None:
+            return self.simulated_cycles < than.simulated_cycles
+        return self.predicted_cycles < than.predicted_cycles * share
+
 
 def compile_model(
     source: str | os.PathLike[str] | bytes,
@@ -129,7 +147,7 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
     for clusters in rivals_of(found.module) if manual_of(options) is None else ():
         told = pipeline.Told(clusters)
         other = _tight_or_not(_planned(imported, chip, options, observer, told), chip, options, observer)
-        if other.predicted_cycles < found.predicted_cycles * CLEARLY:
+        if other.is_faster(found, CLEARLY):
             found = other
     return found
 
@@ -140,7 +158,7 @@ def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer:
         return found
     told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
     other = _in_bands_or_not(_planned(kernels.imported, chip, options, observer, told), chip, options, observer)
-    return other if other.predicted_cycles < found.predicted_cycles * CLEARLY else found
+    return other if other.is_faster(found, CLEARLY) else found
 
 
 def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -150,7 +168,7 @@ def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observ
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
     other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.told), chip, options, whole)
-    return other if other.predicted_cycles < found.predicted_cycles else found
+    return other if other.is_faster(found) else found
 
 
 def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -159,8 +177,10 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
     alone = None
     if apart.has_copies:
         # They take room, and time, and where constants are read again that may run under the kernel before.
-        ways = [(each, _compiled(each, chip, options, observer)) for each in (apart, apart.without_copies())]
-        apart, alone = min(ways, key=lambda way: way[1].predicted_cycles)
+        without = apart.without_copies()
+        alone, other = (_compiled(each, chip, options, observer) for each in (apart, without))
+        if other.is_faster(alone):
+            apart, alone = without, other
     together = kept_in_l1(apart, manual)
     if together is apart:
         return alone or _compiled(apart, chip, options, observer)
@@ -169,7 +189,7 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         return found
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
     alone = alone or _compiled(apart, chip, options, observer)
-    return found if found.predicted_cycles < alone.predicted_cycles else alone
+    return found if found.is_faster(alone) else alone
 
 
 def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:

@@ -63,7 +63,7 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
 
 
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda found: -len(found.steps)))
+    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda found: -len(found.steps)))
     assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False)).steps) == 3
 
 

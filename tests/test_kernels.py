@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tvm import te, tirx
 
-from compiler import kernels, pipeline
+from compiler import kernels, pipeline, timing
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
-from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_kernel, spaces
+from compiler.kernels import RANKING, REFUSALS, TIMING, NoRoadLeft, _rivals, compile_kernel, spaces
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from compiler.tiling.ranking import Ranked, ranked
@@ -90,12 +91,42 @@ def test_a_tile_of_a_space_that_overflows_is_followed_by_one_that_takes_less(mon
     assert kernel.choices[0].tile == kernel.tile != kernel.roads[0].what
 
 
-def test_tiles_that_rank_alike_are_compared_by_the_cycle_model() -> None:
-    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+def test_tiles_that_rank_alike_are_compared_by_the_cycle_model_alone_where_nothing_is_simulated() -> None:
+    observer = Observer(without=frozenset({TIMING}))
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), observer, "product")
     modelled = [choice.modelled_cycles for choice in kernel.choices]
     assert len(modelled) > 1 and None not in modelled
     assert modelled[0] == min(modelled)
     assert kernel.choices[0].tile == kernel.tile
+    assert all(choice.simulated_cycles is None for choice in kernel.choices)
+
+
+def test_what_the_cycle_model_is_not_sure_of_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the model takes the first two for equal, and thinks that the third is far off."""
+    told, found = iter((1000, 1000, 2000, 1100)), iter((500, 400, 600))
+    monkeypatch.setattr(kernels, "predict", lambda code, chip: SimpleNamespace(cycles=next(told)))
+    monkeypatch.setattr(kernels, "kernel_cycles", lambda code, chip: next(found))
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+    known = [(choice.modelled_cycles, choice.simulated_cycles) for choice in kernel.choices]
+    assert known == [(1000, 400), (1000, 500), (1100, 600), (2000, None)]
+    assert kernel.choices[0].tile == kernel.tile
+
+
+def test_the_model_decides_where_a_simulation_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "MOST_STEPS", 100)
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+    modelled = [choice.modelled_cycles for choice in kernel.choices]
+    assert modelled[0] == min(each for each in modelled if each is not None)
+    assert all(choice.simulated_cycles is None for choice in kernel.choices)
+
+
+def test_of_drafts_about_as_fast_both_are_finished_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter((500, 505, 600, 700))  # of both drafts, then of what became of the second and of the first
+    monkeypatch.setattr(kernels, "predict", lambda code, chip: SimpleNamespace(cycles=1000))
+    monkeypatch.setattr(kernels, "RIVALS", ((0, 1),))
+    monkeypatch.setattr(kernels, "kernel_cycles", lambda code, chip: next(told))
+    kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
+    assert [choice.simulated_cycles for choice in kernel.choices] == [505, 500]
 
 
 def test_the_best_by_the_analytical_cost_is_one_of_those_compared() -> None:

@@ -20,6 +20,7 @@ SWITCHES: Mapping[str, str] = {
     "overlap": "cross-kernel overlap",
     "llb-placement": "what lives between kernels in LLB",
     "learned-ranking": "learned ranking",
+    "timed-rivals": "rivals simulated",
     "split-k": "long sums in parts",
     "keep-in-l1": "several convolutions in one kernel",
 }

@@ -225,11 +225,15 @@ def _lines(one: Explanation, with_instructions: bool) -> Iterator[str]:
 
 
 def _choice_lines(choices: tuple[Choice, ...]) -> Iterator[str]:
-    """Tiles that ranking thought about as good, by what the cycle model says of their code."""
+    """Tiles that ranking thought about as good, by what the simulator, or else the cycle model, says of their code."""
     width = max(len(f"{choice.modelled_cycles or 0:,}") for choice in choices)
     for index, choice in enumerate(choices):
-        cycles = f"{choice.modelled_cycles or 0:>{width},} cycles, ranked at {choice.ranked_cycles:,.0f}"
-        yield f"  {' ' if index else '>'} {cycles}: {choice.tile}"
+        simulated = choice.simulated_cycles is not None
+        known = choice.simulated_cycles if simulated else choice.modelled_cycles or 0
+        cycles = f"{known:>{width},} cycles {'simulated' if simulated else 'predicted'}"
+        others = [f"predicted at {choice.modelled_cycles:,}"] if simulated else []
+        about = ", ".join([cycles, *others, f"ranked at {choice.ranked_cycles:,.0f}"])
+        yield f"  {' ' if index else '>'} {about}: {choice.tile}"
 
 
 def _way_lines(statement: Statement) -> Iterator[str]:

@@ -9,7 +9,6 @@ import pytest
 
 import compiler
 from ci.kernel_shapes import elementwise, product, softmax
-from ci.one_kernel import simulated_cycles
 from compiler.cost import Unpredictable, predict, predict_program
 from compiler.isa.assembler import assemble
 from compiler.kernel_pool import Job
@@ -18,6 +17,7 @@ from compiler.pipeline import Observer
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.simulator import prepare, simulate
 from compiler.target import load_chip
+from compiler.timing import kernel_cycles
 from models import zoo
 
 CHIP = load_chip("tw1")
@@ -191,7 +191,7 @@ def test_compiled_kernels(chip_name: str, job: Job) -> None:
     chip = load_chip(chip_name)
     code = compile_kernel(job.func, job.schedule, chip, Observer(), job.name).code
     prediction = predict(code, chip)
-    assert abs(prediction.cycles / simulated_cycles(code, chip) - 1) < 0.15
+    assert abs(prediction.cycles / kernel_cycles(code, chip) - 1) < 0.15
     assert prediction.ddr_bytes > 0
     assert max(prediction.busy.values()) <= prediction.cycles
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ci.one_kernel import alone
 from compiler.errors import TilewrightError
 from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called
@@ -13,6 +12,7 @@ from compiler.operators.detection import VALID_COUNT
 from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
+from compiler.timing import alone
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 

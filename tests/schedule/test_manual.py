@@ -102,7 +102,7 @@ def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest
     options = driver.Options(schedule=parse_schedule('clusters = 1\n[pieces]\n"y" = 4\n'))
     for sign, kernels in ((1, 4), (-1, 5)):
         cycles = property(lambda found, sign=sign: sign * len(found.steps))
-        monkeypatch.setattr(driver.Compilation, "predicted_cycles", cycles)
+        monkeypatch.setattr(driver.Compilation, "simulated_cycles", cycles)
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci.one_kernel import alone
 from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called
 from compiler.pipeline import Observer
@@ -16,6 +15,7 @@ from compiler.sim.simulator import Run, simulate
 from compiler.target import load_chip
 from compiler.tiling.recurrence import schedule
 from compiler.tiling.template import NoFeasibleTile
+from compiler.timing import alone
 
 Array = np.ndarray[Any, Any]
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}

@@ -142,7 +142,7 @@ def test_the_fastest_of_all_ways_is_taken_and_remembered(monkeypatch: pytest.Mon
     for name in ("cycles_on_chip", "_part_cycles"):
         monkeypatch.setattr(divide_batch, name, lambda module, chip: 100.0)
     cycles = {TOGETHER: 50.0, 1: 70.0, 2: 40.0, 4: 60.0}
-    monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda self: cycles[self.clusters]))
+    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
     source = model(
         [node("MatMul", "x w", "y")], {"x": (8, 16)}, ["y"], w=RNG.standard_normal((16, 8)).astype(np.float32)
     )

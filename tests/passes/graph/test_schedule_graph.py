@@ -148,6 +148,7 @@ def test_programs_tell_whether_kernels_need_room(
     monkeypatch.setattr(schedule_graph, "fits", lambda storage, chip: False)
     monkeypatch.setattr(schedule_graph, "ways", lambda module, cuts, chip: both)
     cycles = {False: 100.0, True: tight_cycles}
+    monkeypatch.setattr(driver.Compilation, "simulated_cycles", None)
     monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda self: cycles[is_tight(self.module)]))
     source = model(NODES[:4], SHAPES, ["d"], **WEIGHTS)
     first = driver.compile_model(source, load_chip("tiny"))
