@@ -126,7 +126,7 @@ def test_clusters_that_divide_a_batch_read_weights_once(nodes: list[Any], shapes
     found = driver.compile_model(
         model(nodes, shapes, ["y"], **held), TW1, driver.Options(precision="fp16", cache=False)
     )
-    assert found.clusters == 4
+    assert found.clusters > 1
     (segment,) = found.model.segments
     assert isinstance(segment, ProgramSegment)
     moved = statistics(prepare(segment.program, TW1))
