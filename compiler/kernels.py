@@ -325,9 +325,10 @@ def _best(drafts: list[Kernel], lowering: _Lowering) -> Kernel:
     order = sorted(range(len(drafts)), key=lambda index: (timed.get(index, inf), cycles[index]))
     best = lowering.finished(drafts[order[0]])
     if timed.get(order[1], inf) <= timed.get(order[0], 0) * TIE:
-        second = lowering.finished(drafts[order[1]])
-        if (kernel_cycles(second.code, lowering.chip) or inf) < (kernel_cycles(best.code, lowering.chip) or inf):
-            best, order = second, [order[1], order[0], *order[2:]]
+        with suppress(MemoryOverflow, NotEmittable):
+            second = lowering.finished(drafts[order[1]])
+            if (kernel_cycles(second.code, lowering.chip) or inf) < (kernel_cycles(best.code, lowering.chip) or inf):
+                best, order = second, [order[1], order[0], *order[2:]]
     choices = [replace(drafts[i].choices[0], modelled_cycles=cycles[i], simulated_cycles=timed.get(i)) for i in order]
     return replace(best, choices=tuple(choices))
 
