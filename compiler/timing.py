@@ -27,13 +27,14 @@ def cycles_of(program: Program, chip: Chip) -> int | None:
 
 
 def kernel_cycles(code: KernelCode, chip: Chip) -> int | None:
-    """Of a kernel that runs alone."""
-    return cycles_of(alone(code, chip), chip)
+    """Of a kernel that runs alone; where the chip is one of several clusters that do alike, on all of them."""
+    return cycles_of(alone(code, chip), chip.all_alike())
 
 
 def alone(code: KernelCode, chip: Chip) -> Program:
     """A kernel as a program. Its parameters are where it was compiled for, as far as LLB holds them beside its
-    scratch."""
+    scratch. Clusters that do alike all work on the same, which takes as long as if each had its part.
+    """
     parameters = [p for p in code.parameters if not p.scratch]
     buffers = [
         GraphBuffer(f"p{index}", p.dtype, p.shape, p.size_bytes, "output" if p.written else "input")
@@ -46,4 +47,4 @@ def alone(code: KernelCode, chip: Chip) -> Program:
         start = -(-end // chip.transfer.ddr_line_bytes) * chip.transfer.ddr_line_bytes
         if parameter.memory == "llb" and start + buffer.size_bytes <= chip.memory_bytes("llb"):
             places[buffer.name], end = Place("llb", start), start + buffer.size_bytes
-    return link(kernels, chip, buffers, places=places).program
+    return link(kernels, chip, buffers, places=places, clusters=chip.alike if chip.alike > 1 else 0).program

@@ -147,6 +147,12 @@ class Chip:
         bandwidth = replace(self.bandwidth, ddr_bytes_per_kilocycle=rate)
         return replace(self, clusters=1, bandwidth=bandwidth, alike=alike)
 
+    def all_alike(self) -> Chip:
+        """Of one of several clusters that run: all of these as a chip."""
+        rate = self.bandwidth.ddr_bytes_per_kilocycle * self.alike
+        bandwidth = replace(self.bandwidth, ddr_bytes_per_kilocycle=rate)
+        return replace(self, clusters=self.clusters * self.alike, bandwidth=bandwidth, alike=1)
+
     @property
     def broadcasts(self) -> bool:
         """Whether there are others that the cluster can load the same bytes with, so that DDR is read once for all."""
