@@ -77,7 +77,7 @@ def compared(kernel: Kernel, chip: Chip) -> Compared | None:
         return None
     middle = time.perf_counter()
     try:
-        simulated = simulate(alone(kernel.code, chip), chip).cycles
+        simulated = simulate(alone(kernel.code, chip), chip.all_alike()).cycles
     except TilewrightError as error:
         print(f"{kernel.name} is not timed: {error}", file=sys.stderr)
         return None

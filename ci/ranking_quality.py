@@ -26,6 +26,7 @@ from ci.tile_samples import in_processes, sampled, space_of
 from compiler.kernel_pool import Job
 from compiler.kernels import compile_kernel
 from compiler.pipeline import Observer
+from compiler.sim.expand import MAX_STEPS
 from compiler.target import Chip, load_chip
 from compiler.tiling.ranking import predicted_cycles, ranked
 from compiler.timing import kernel_cycles
@@ -58,7 +59,7 @@ def quality(job: Job, chip: Chip, count: int) -> Quality | None:
     if sum(sample.at_random for sample in found.samples) < 3:
         return None
     cycles = {sample.tile: sample.cycles for sample in found.samples}
-    searched = kernel_cycles(compile_kernel(job.func, job.schedule, chip, Observer(), job.name).code, chip)
+    searched = kernel_cycles(compile_kernel(job.func, job.schedule, chip, Observer(), job.name).code, chip, MAX_STEPS)
     best = min(searched, *cycles.values())
     picks = {name: cycles.get(tile, max(cycles.values())) / best - 1 for name, tile in firsts.items()}
     others = [sample for sample in found.samples if sample.at_random]

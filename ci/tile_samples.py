@@ -21,6 +21,7 @@ from compiler.errors import TilewrightError
 from compiler.kernel_pool import Job
 from compiler.kernels import spaces
 from compiler.pipeline import Observer
+from compiler.sim.expand import MAX_STEPS
 from compiler.target import Chip
 from compiler.tiling.ranking import Forest, Ranked, least_of, ranked
 from compiler.tiling.search import Space, Work
@@ -65,7 +66,7 @@ def code_of(space: Space, tile: Any, chip: Chip, name: str) -> KernelCode | None
 def timed(space: Space, tile: Any, chip: Chip, name: str) -> int | None:
     code = code_of(space, tile, chip, name)
     with suppress(TilewrightError):  # data decides, or it is too large to be simulated
-        return None if code is None else kernel_cycles(code, chip)
+        return None if code is None else kernel_cycles(code, chip, MAX_STEPS)
     return None
 
 

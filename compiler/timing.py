@@ -18,17 +18,17 @@ from compiler.target import Chip
 MOST_STEPS = 8_000_000
 
 
-def cycles_of(program: Program, chip: Chip) -> int | None:
+def cycles_of(program: Program, chip: Chip, most_steps: int | None = None) -> int | None:
     """None where data decides, or where it takes long to know."""
     try:
-        return prepare(program, chip, max_steps=MOST_STEPS).cycles
+        return prepare(program, chip, max_steps=most_steps or MOST_STEPS).cycles
     except (UnknownLoad, LimitError):
         return None
 
 
-def kernel_cycles(code: KernelCode, chip: Chip) -> int | None:
+def kernel_cycles(code: KernelCode, chip: Chip, most_steps: int | None = None) -> int | None:
     """Of a kernel that runs alone; where the chip is one of several clusters that do alike, on all of them."""
-    return cycles_of(alone(code, chip), chip.all_alike())
+    return cycles_of(alone(code, chip), chip.all_alike(), most_steps)
 
 
 def alone(code: KernelCode, chip: Chip) -> Program:

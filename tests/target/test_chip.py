@@ -79,10 +79,16 @@ def test_clusters_that_do_the_same_can_load_together() -> None:
     assert [each.alike for each in (chip, chip.one_cluster(1), several, chip.one_cluster())] == [1, 1, 3, 4]
     assert [each.broadcasts for each in (chip, chip.one_cluster(1), several)] == [False, False, True]
     assert Chip.from_dict(several.to_dict()) == several and several.content_hash != chip.one_cluster(1).content_hash
-    assert several.all_alike() == replace(chip, clusters=3, bandwidth=several.all_alike().bandwidth)
-    assert 0 <= chip.bandwidth.ddr_bytes_per_kilocycle - several.all_alike().bandwidth.ddr_bytes_per_kilocycle < 3
-    assert chip.all_alike() is not None and chip.one_cluster(1).all_alike() == chip.one_cluster(1)
     assert not replace(several, path={name: chip.path[name] for name in ("ddr_l1", "ddr_llb")}).broadcasts
+
+
+def test_clusters_that_do_the_same_are_a_chip_again() -> None:
+    chip = load_chip("tw1")
+    assert chip.one_cluster().all_alike() == chip and chip.all_alike() == chip
+    assert chip.one_cluster(1).all_alike() == chip.one_cluster(1)
+    three = chip.one_cluster(3).all_alike()
+    assert (three.clusters, three.cores, three.alike) == (3, 24, 1)
+    assert 0 <= chip.bandwidth.ddr_bytes_per_kilocycle - three.bandwidth.ddr_bytes_per_kilocycle < 3
 
 
 def test_memories_and_types_are_known_by_name() -> None:
