@@ -32,7 +32,7 @@ from compiler.schedule.manual import Manual
 from compiler.schedule.noted import is_unsure_of_room, runs_in_bands
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
-from compiler.timing import cycles_of
+from compiler.timing import TIMING, cycles_of
 from compiler.tir.scopes import ISA_DTYPE
 
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
@@ -95,12 +95,6 @@ class Compilation:
             cycles += found
         return cycles
 
-    def is_faster(self, than: Compilation, share: float = 1.0) -> bool:
-        """Whether it takes fewer cycles, or clearly fewer, where these are predicted only: less than a ``share``."""
-        if self.simulated_cycles is not None and than.simulated_cycles is not None:
-            return self.simulated_cycles < than.simulated_cycles
-        return self.predicted_cycles < than.predicted_cycles * share
-
 
 def compile_model(
     source: str | os.PathLike[str] | bytes,
@@ -147,7 +141,7 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
     for clusters in rivals_of(found.module) if manual_of(options) is None else ():
         told = pipeline.Told(clusters)
         other = _tight_or_not(_planned(imported, chip, options, observer, told), chip, options, observer)
-        if other.is_faster(found, CLEARLY):
+        if _is_faster(other, found, observer, CLEARLY):
             found = other
     return found
 
@@ -158,7 +152,7 @@ def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer:
         return found
     told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
     other = _in_bands_or_not(_planned(kernels.imported, chip, options, observer, told), chip, options, observer)
-    return other if other.is_faster(found, CLEARLY) else found
+    return other if _is_faster(other, found, observer, CLEARLY) else found
 
 
 def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -168,7 +162,7 @@ def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observ
     # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
     whole = replace(observer, without=observer.without | {pipeline.BANDS})
     other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.told), chip, options, whole)
-    return other if other.is_faster(found) else found
+    return other if _is_faster(other, found, observer) else found
 
 
 def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -179,7 +173,7 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         # They take room, and time, and where constants are read again that may run under the kernel before.
         without = apart.without_copies()
         alone, other = (_compiled(each, chip, options, observer) for each in (apart, without))
-        if other.is_faster(alone):
+        if _is_faster(other, alone, observer):
             apart, alone = without, other
     together = kept_in_l1(apart, manual)
     if together is apart:
@@ -189,7 +183,14 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         return found
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
     alone = alone or _compiled(apart, chip, options, observer)
-    return found if found.is_faster(alone) else alone
+    return found if _is_faster(found, alone, observer) else alone
+
+
+def _is_faster(one: Compilation, than: Compilation, observer: pipeline.Observer, share: float = 1.0) -> bool:
+    """Whether it takes fewer cycles, or clearly fewer, where these are predicted only: less than a ``share``."""
+    if TIMING not in observer.without and one.simulated_cycles is not None and than.simulated_cycles is not None:
+        return one.simulated_cycles < than.simulated_cycles
+    return one.predicted_cycles < than.predicted_cycles * share
 
 
 def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:

@@ -12,11 +12,12 @@ from tvm import te, tirx
 from compiler import kernels, pipeline, timing
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
-from compiler.kernels import RANKING, REFUSALS, TIMING, NoRoadLeft, _rivals, compile_kernel, spaces
+from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_kernel, spaces
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from compiler.tiling.ranking import Ranked, ranked
 from compiler.tiling.search import Work, columns_of
+from compiler.timing import TIMING
 
 CHIP = load_chip("tiny")
 

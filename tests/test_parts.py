@@ -290,7 +290,7 @@ def test_convolutions_write_and_read_bands_of_channels(chip: str) -> None:
 
 def test_kernels_that_write_beside_each_other_do_not_wait() -> None:
     """Each of them writes what all cores have between what all cores have of the others."""
-    parts = [name for name in "abcd"]
+    parts = list("abcd")
     nodes = [node("Relu", f"x{name}", name) for name in parts]
     nodes.append(node("Concat", " ".join(parts), "y", axis=1))
     source = model(nodes, {f"x{name}": (5, 7, 33) for name in parts}, ["y"])

@@ -226,13 +226,11 @@ def _lines(one: Explanation, with_instructions: bool) -> Iterator[str]:
 
 def _choice_lines(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Tiles that ranking thought about as good, by what the simulator, or else the cycle model, says of their code."""
-    width = max(len(f"{choice.modelled_cycles or 0:,}") for choice in choices)
-    for index, choice in enumerate(choices):
-        simulated = choice.simulated_cycles is not None
-        known = choice.simulated_cycles if simulated else choice.modelled_cycles or 0
-        cycles = f"{known:>{width},} cycles {'simulated' if simulated else 'predicted'}"
-        others = [f"predicted at {choice.modelled_cycles:,}"] if simulated else []
-        about = ", ".join([cycles, *others, f"ranked at {choice.ranked_cycles:,.0f}"])
+    known = [f"{choice.simulated_cycles or choice.modelled_cycles or 0:,}" for choice in choices]
+    width = max(map(len, known))
+    for index, (cycles, choice) in enumerate(zip(known, choices, strict=True)):
+        simulated = f"simulated, {choice.modelled_cycles:,} " if choice.simulated_cycles else ""
+        about = f"{cycles:>{width}} cycles {simulated}predicted, ranked at {choice.ranked_cycles:,.0f}"
         yield f"  {' ' if index else '>'} {about}: {choice.tile}"
 
 
