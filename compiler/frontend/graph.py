@@ -52,6 +52,7 @@ class Call:
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
     nodes: tuple[str, ...]
+    known: tuple[Value, ...] = ()  # operands that the function has in it, rounded to its types
 
     @property
     def operator(self) -> str:
@@ -172,13 +173,14 @@ class GraphBuilder:
             finally:
                 self._depth -= 1
         operands: list[Value] = []
+        known: list[Value] = []
         arguments: list[TensorType | Array | None] = []
         for position, value in enumerate(values):
             parameter = declared.signature.input_at(position)
             argument = self._argument(value, parameter)
             arguments.append(argument)
-            if value is not None and isinstance(argument, TensorType):
-                operands.append(value)
+            if value is not None:
+                (operands if isinstance(argument, TensorType) else known).append(value)
         instance = self._instance(declared, arguments, attributes, opset, outputs)
         if len(self.calls) >= self.limits.expanded_nodes:
             text = f"{declared.full_name}: the model takes more calls than the limit of {self.limits.expanded_nodes}"
@@ -195,7 +197,7 @@ class GraphBuilder:
         for function, made in zip(instance.functions, each, strict=True):
             if all(0 in result.shape for result in made):
                 continue  # there is nothing to compute
-            self.calls.append(Call(function, tuple(operands), made, nodes))
+            self.calls.append(Call(function, tuple(operands), made, nodes, tuple(known)))
         return results
 
     def _check_constants(self, declared: Declared, values: Sequence[Value | None]) -> None:

@@ -117,11 +117,9 @@ class _Calls:
 
 
 def _number(call: Call) -> float | None:
-    """The known one of the two operands of a call."""
-    for given in call.attributes.values():
-        if isinstance(given, dict) and len(given["elements"]) == 1:
-            return float(given["elements"][0])
-    return None
+    """The known one of the two operands of a call, as the model has it: its call's type may be too narrow for it."""
+    only = [value.constant for value in call.known if value.constant is not None and value.constant.size == 1]
+    return float(only[0].item()) if len(only) == 1 else None
 
 
 def _squares(call: Call, value: Value) -> bool:

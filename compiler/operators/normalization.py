@@ -21,9 +21,13 @@ _NARROW = "float16"
 _SMALLER = 0.25  # no difference of fp16 numbers overflows, and the factor of one that large is no denormal
 _PLACES = 16  # of a block, of numbers of two bytes
 _LONG = 4  # blocks
-_NARROW_EPSILON = float(
+_COARSE_EPSILON = float(
     np.float32(1e-6)
-)  # as attributes are; a smaller one would make what denormals are rounded by large
+)  # as attributes are; beside a smaller one what fp16 rounds small differences by is large
+_LEAST_EPSILON = float(np.float32(1e-12))  # fp16 holds the factors of all rows that a larger one does not hide
+_HIDDEN = 2**13  # times as much as a row's variance, at least: epsilon then hides what fp16 would not show
+_LEAST_FACTOR = 2**-14  # the smallest normal number: of rows the sum of whose squares fp16 does not hold
+_MOST_ELEMENTS = 2**15  # of a row: the sum of their squares is a number of fp16
 
 
 def row_mean(rows: Rows, element: Callable[[tuple[Any, ...]], Any]) -> te.Tensor:
@@ -68,7 +72,8 @@ def layer_normalization(
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
     rows = _trailing_rows(x, axis, scale, bias)
-    if epsilon >= _NARROW_EPSILON and {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}:
+    narrow = {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}
+    if narrow and (epsilon >= _COARSE_EPSILON or (epsilon >= _LEAST_EPSILON and rows.elements <= _MOST_ELEMENTS)):
         return _narrow_layer_normalization(rows, x, scale, bias, epsilon)
     mean, rest, variance = centred(rows, x)
     inverse = inverse_deviation(rows, variance, epsilon)
@@ -88,40 +93,89 @@ def _narrow_layer_normalization(
     What is subtracted first is the mean as x can hold it, which leaves differences that are exact where they are small.
     Its ``remainder`` is subtracted with the next factor. Nothing that x can hold is nearer to the mean than that, so
     squares around it are at least twice those of the remainder, whatever the mean was rounded to.
+
+    Beside a large epsilon all rows are made smaller alike. Beside a small one, which lets tiny rows be normalised, too,
+    each is then brought to a deviation of about 1 by a factor of its own.
     """
+    count, share = max(rows.elements, 1), 1 / max(rows.elements, 1)
     total = rows.reduce("row_sum", SUM, "float32", lambda i: x[i].astype("float32"))
-    share = 1 / max(rows.elements, 1)
     mean = te.compute(rows.kept, lambda *i: total[i] * literal(share, "float32"), "row_mean")
     centre = te.compute(rows.kept, lambda *i: (total[i] * literal(share, "float32")).astype(_NARROW), "centre")
 
-    def from_centre(value: Any, times: float, row: Any) -> Any:
-        return value * literal(_SMALLER * times, "float32") + centre[row].astype("float32") * -_SMALLER
+    def smaller(*i: Any) -> Any:
+        near = centre[rows.row(i)].astype("float32")
+        return (x[i].astype("float32") * literal(_SMALLER, "float32") + near * -_SMALLER).astype(_NARROW)
 
-    rest = te.compute(
-        rows.shape, lambda *i: from_centre(x[i].astype("float32"), 1, rows.row(i)).astype(_NARROW), "centred"
-    )
-    remainder = te.compute(rows.kept, lambda *i: from_centre(total[i], share, i), "remainder")
-    squares = _sum_of_squares(rows, rest)
+    def beyond(i: Any) -> Any:
+        """What ``count`` remainders are: nothing for rows of one value."""
+        return total[i] + centre[i].astype("float32") * literal(-count, "float32")
 
-    def inverse_of(*i: Any) -> Any:
-        around_centre = squares[i] * literal(share, "float32") + literal(epsilon * _SMALLER**2, "float32")
-        return tirx.rsqrt(around_centre - remainder[i] * remainder[i])
+    rest = te.compute(rows.shape, smaller, "centred")
+    if epsilon >= _COARSE_EPSILON:
+        squares = _sum_of_squares(rows, rest, "bfloat16")
+        remainders = te.compute(rows.kept, lambda *i: beyond(i), "remainders")
 
-    factor = te.compute(rows.kept, inverse_of, "factor")
-    inverse = te.compute(rows.kept, lambda *i: factor[i] * _SMALLER, "inverse_deviation")
+        def by_count(*i: Any) -> Any:
+            around_centre = squares[i] * literal(count / _SMALLER**2, "float32")
+            return tirx.rsqrt(around_centre + literal(epsilon * count**2, "float32") - remainders[i] * remainders[i])
+
+        factor = te.compute(rows.kept, by_count, "factor")
+        offset_scale, factor_scale = _SMALLER * share, count / _SMALLER
+        inverse = te.compute(rows.kept, lambda *i: factor[i] * literal(count, "float32"), "inverse_deviation")
+    else:
+        own = _own_factors(rows, _sum_of_squares(rows, rest, _NARROW), epsilon)
+        rest = _brought_near(rows, x, centre, own)
+        squares = _sum_of_squares(rows, rest, _NARROW)
+        part = te.compute(rows.kept, lambda *i: own[i].astype("float32") * literal(share, "float32"), "own_share")
+        remainders = te.compute(rows.kept, lambda *i: beyond(i) * part[i], "remainders")
+
+        def by_own(*i: Any) -> Any:
+            around_centre = squares[i] * literal(share, "float32")
+            hidden = part[i] * part[i] * literal(epsilon * count**2, "float32")
+            return tirx.rsqrt(around_centre + hidden - remainders[i] * remainders[i])
+
+        factor = te.compute(rows.kept, by_own, "factor")
+        offset_scale, factor_scale = 1.0, 1.0
+        inverse = te.compute(rows.kept, lambda *i: factor[i] * own[i].astype("float32"), "inverse_deviation")
 
     def normalised(*i: Any) -> Any:
-        offset, times = (one[rows.row(i)].astype(_NARROW).astype("float32") for one in (remainder, factor))
+        row = rows.row(i)
+        offset, times = (
+            (one[row] * literal(by, "float32")).astype(_NARROW).astype("float32")
+            for one, by in ((remainders, offset_scale), (factor, factor_scale))
+        )
         value = (rest[i].astype("float32") - offset) * times
         return _affine(value, read(scale, i), None if bias is None else read(bias, i), _NARROW)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
 
 
-def _sum_of_squares(rows: Rows, x: te.Tensor) -> te.Tensor:
+def _own_factors(rows: Rows, squares: te.Tensor, epsilon: float) -> te.Tensor:
+    """For each row the fp16 number that brings it to a deviation of about 1; not rows that epsilon hides.
+
+    ``squares`` are of what was made smaller. They may be rounded to 0 or to infinity: the limits do for these rows.
+    """
+    scale = 1 / (max(rows.elements, 1) * _SMALLER**2)
+
+    def factor(*i: Any) -> Any:
+        squared = squares[i] * literal(scale, "float32") + literal(epsilon * _HIDDEN, "float32")
+        return tirx.max(tirx.rsqrt(squared), literal(_LEAST_FACTOR, "float32")).astype(_NARROW)
+
+    return te.compute(rows.kept, factor, "own_factor")
+
+
+def _brought_near(rows: Rows, x: te.Tensor, centre: te.Tensor, factors: te.Tensor) -> te.Tensor:
+    def near(*i: Any) -> Any:
+        middle, factor = (one[rows.row(i)].astype("float32") for one in (centre, factors))
+        return ((x[i].astype("float32") - middle) * factor).astype(_NARROW)
+
+    return te.compute(rows.shape, near, "brought_near")
+
+
+def _sum_of_squares(rows: Rows, x: te.Tensor, dtype: str) -> te.Tensor:
     """Of every row; where rows are of whole blocks first of the elements at each place of a block.
 
-    These sums may be narrow: none of their terms cancel out, and bfloat16 holds squares of all fp16 numbers.
+    These sums may be of ``dtype``: none of their terms cancel out, and it holds the squares.
     """
 
     def square(i: tuple[Any, ...]) -> Any:
@@ -135,7 +189,7 @@ def _sum_of_squares(rows: Rows, x: te.Tensor) -> te.Tensor:
         (*rows.kept[:-1], _PLACES),
         lambda *i: te.sum(square((*i[:-1], blocks * _PLACES + i[-1])), axis=blocks),
         "place_sum",
-        attrs={"tw.sum": "bfloat16"},
+        attrs={"tw.sum": dtype},
     )
     by_place = Rows(shape_of(places), rows.axes)
     return by_place.reduce("row_sum", SUM, "float32", lambda i: places[i])

@@ -53,8 +53,14 @@ def _may_be_narrow(block: Any) -> bool:  # (1)
 
 
 def _rounded(term: Any, dtype: str) -> Any:
-    widened = isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == dtype
-    return term.value if widened else tirx.Cast(dtype, term)
+    """As a type: products of what is of that type anyway are summed before they are rounded."""
+    if isinstance(term, tirx.Mul) and _is_widened(term.a, dtype) and _is_widened(term.b, dtype):
+        return term.a.value * term.b.value
+    return term.value if _is_widened(term, dtype) else tirx.Cast(dtype, term)
+
+
+def _is_widened(term: Any, dtype: str) -> bool:
+    return isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == dtype
 
 
 def _with(block: Any, narrow: dict[Any, Any]) -> Any:

@@ -37,7 +37,10 @@ def result_blocks(sch: Any) -> list[Any]:
 
 
 def inline_elementwise(sch: Any) -> None:
-    """Let a stage that one other stage of the same size reads, element by element, disappear into it."""
+    """Let a stage that one other stage of the same size reads, element by element, disappear into it.
+
+    Not where an input would have to be copied once more, since others read it in another order.
+    """
     for block in root_blocks(sch)[:-1]:
         facts = block_facts(sch.get(block))
         consumers = sch.get_consumers(block)
@@ -48,7 +51,19 @@ def inline_elementwise(sch: Any) -> None:
             continue
         if facts.writes[0].name in consumer.dynamic_reads:
             continue
+        reordered = isinstance(read_pattern(sch.get(consumers[0]), facts.writes[0]), str)
+        if reordered and any(_reads_besides(sch, block, buffer) for buffer in facts.reads):
+            continue
         sch.compute_inline(block)
+
+
+def _reads_besides(sch: Any, block: Any, buffer: Any) -> bool:
+    """Whether other blocks read an input of the kernel that a block reads."""
+    if not any(parameter.same_as(buffer) for parameter in sch.mod["main"].params):
+        return False
+    name = sch.get(block).name_hint
+    others = [block_facts(facts) for facts in map(sch.get, root_blocks(sch)) if facts.name_hint != name]
+    return any(each.same_as(buffer) for facts in others for each in facts.reads)
 
 
 def tile_result(sch: Any, out: Any, extents: tuple[int, ...], cores: int) -> None:

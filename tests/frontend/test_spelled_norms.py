@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from compiler import graph
 from compiler.frontend import Imported, import_model
@@ -55,6 +57,18 @@ def test_a_spelled_norm_is_one_operator(square: str, axes: tuple[int, ...], widt
     assert operators(imported) == ["LayerNormalization"]
     assert set(next(iter(imported.nodes.values()))) == {each.name or each.output[0] for each in proto.graph.node}
     check(proto, imported, {"x": X})
+
+
+def test_an_epsilon_is_the_one_of_the_model_whatever_the_precision() -> None:
+    """1e-12 is 0 in fp16: rows of one value would be divided by 0."""
+    proto = network(spelled())
+    next(tensor for tensor in proto.graph.initializer if tensor.name == "e").CopyFrom(
+        numpy_helper.from_array(np.float32(1e-12), "e")
+    )
+    imported = import_model(proto.SerializeToString(), precision="fp16")
+    (call,) = graph.read(imported.module["main"]).calls
+    attributes = json.loads(str(graph.attribute(imported.module[call.callee], "tw.attributes")))
+    assert attributes["epsilon"] == float(np.float32(1e-12))
 
 
 def test_a_norm_without_a_bias() -> None:

@@ -58,3 +58,10 @@ def test_squares_of_all_numbers_in_fp16_are_summed(chip: str) -> None:
     assert ("vmulcast.fp16.bf16" in str(found.func)) == ("pieces" not in found.description)
     # Squares and their sum are rounded to bfloat16.
     np.testing.assert_allclose(found.output, np.square(x.astype(np.float64)).sum(0) / 2, rtol=2 * 2.0**-9)
+
+
+def test_squares_of_the_type_of_their_sum_are_not_rounded() -> None:
+    x = (np.random.default_rng(0).standard_normal((64, 32)) * 1e-3).astype(np.float16)  # their squares are denormal
+    found = run(vector.schedule, "tw2", {"x": x}, halved({"tw.sum": "float16"}))
+    assert "vcsqsum.fp16" in str(found.func)
+    np.testing.assert_allclose(found.output, np.square(x.astype(np.float64)).sum(0) / 2, rtol=2.0**-10)
