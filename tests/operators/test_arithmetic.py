@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import te
 
 from compiler.errors import InvalidError, UnsupportedError
+from compiler.operators.arithmetic import div
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import floats, integers, onnxruntime_node
 
@@ -28,6 +30,15 @@ def test_every_type_has_its_own_arithmetic(name: str, function: Any, dtype: str)
     result = evaluate(name, x, y)
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, function(x, y))
+
+
+@pytest.mark.parametrize("divisor", [8.0, -0.25, 2.0**14, 3.0, 2.0**15])
+def test_a_power_of_two_divides_as_a_factor(divisor: float) -> None:
+    x, by = floats(0, 4, 33, dtype="float16"), np.float16(divisor)
+    np.testing.assert_array_equal(evaluate("Div", x, by), x / by)
+    y = te.placeholder((4,), "float16")
+    stages = te.create_prim_func([y, div(y, np.array(by))]).script()
+    assert ("/" in stages) == (divisor in (3.0, 2.0**15))
 
 
 def test_integers_divide_towards_zero() -> None:

@@ -99,6 +99,33 @@ def test_keys_in_rows(chip: str, attempt: int) -> None:
     np.testing.assert_allclose(output.astype(np.float64), wanted, atol=8e-3, rtol=0)
 
 
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("divided", [True, False])
+def test_the_fixpipe_scales_scores_whatever_else_their_stage_does(chip: str, masked: bool, divided: bool) -> None:
+    def define(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = matmul(q, k)
+        by = tirx.const(5.656854, str(scores.dtype))
+
+        def scaled(*i: Any) -> Any:
+            value = scores[i] / by if divided else scores[i] * tirx.const(1 / 5.656854, str(scores.dtype))
+            return value + mask[i[-1]] if masked else value
+
+        return matmul(softmax(te.compute(scores.shape, scaled, "scaled")), v)
+
+    rng = np.random.default_rng(3)
+    arrays = {name: random(rng, "float16", *shape) for name, shape in (("q", (64, 32)), ("k", (32, 96)))}
+    arrays |= {"v": random(rng, "float16", 96, 32), "mask": random(rng, "float16", 96)}
+    found = run(template.schedule, chip, arrays, define)
+    assert "fixscale" in str(found.func)
+    assert not re.search(r"tw\.v(div|mul)s", str(found.func))
+    q, k, v, mask = exact(list(arrays.values()))
+    scores = q @ k / 5.656854 + (mask if masked else 0)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    wanted = weights @ v / weights.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(found.output.astype(np.float64), wanted, atol=8e-3, rtol=0)
+
+
 def test_rows_too_long_for_ub() -> None:
     q, k, v = (te.placeholder(s, "float16", n) for s, n in (((64, 64), "q"), ((64, 5000), "k"), ((5000, 64), "v")))
     with pytest.raises(NoFeasibleTile, match="no tile fits"):
