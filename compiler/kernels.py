@@ -31,7 +31,7 @@ from compiler.tiling.ranking import Ranked, forest_of, ranked
 from compiler.tiling.search import Space, Work, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.timing import TIMING, kernel_cycles
-from compiler.tir.loads_ahead import KEEP, SPREAD
+from compiler.tir.loads_ahead import IN_TURN, KEEP, PRODUCTS_AHEAD, SPREAD
 
 # The modules of `compiler.tiling` that cut the kernels of a class, the best first.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -199,6 +199,11 @@ class _Lowering:
     def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, draft: bool = False) -> Kernel:
         lowered = pipeline.run(passes, subject, self.chip, self.observer)
         code = generate(lowered, self.chip, self.name, draft=draft)
+        if not draft and attribute(lowered, PRODUCTS_AHEAD):
+            in_turn = pipeline.run(passes, subject.with_attr(IN_TURN, 1), self.chip, self.observer)
+            other = generate(in_turn, self.chip, self.name)
+            if _cycles(other, self.chip) < _cycles(code, self.chip):
+                lowered, code = in_turn, other
         statistics = {str(k): int(n) for k, n in attribute(lowered, "tw.emission", {}).items()}
         return Kernel(self.name, code, choice.tile, tuple(self.roads), statistics, (choice,))
 
@@ -213,6 +218,13 @@ class _Lowering:
 
     def unscheduled(self, where: str, error: ScheduleError) -> None:
         self.roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
+
+
+def _cycles(code: KernelCode, chip: Chip) -> float:
+    """As well as they can be known: without end where data decides."""
+    with suppress(Unpredictable):
+        return kernel_cycles(code, chip) or predict(code, chip).cycles
+    return inf
 
 
 def _halves(passes: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -326,7 +338,7 @@ def _best(drafts: list[Kernel], lowering: _Lowering) -> Kernel:
     if timed.get(order[1], inf) <= timed.get(order[0], 0) * TIE:
         with suppress(MemoryOverflow, NotEmittable):
             second = lowering.finished(drafts[order[1]])
-            if (kernel_cycles(second.code, lowering.chip) or inf) < (kernel_cycles(best.code, lowering.chip) or inf):
+            if _cycles(second.code, lowering.chip) < _cycles(best.code, lowering.chip):
                 best, order = second, [order[1], order[0], *order[2:]]
     choices = [replace(drafts[i].choices[0], modelled_cycles=cycles[i], simulated_cycles=timed.get(i)) for i in order]
     return replace(best, choices=tuple(choices))

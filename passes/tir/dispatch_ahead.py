@@ -1,4 +1,4 @@
-"""Dispatches the loads of a loop's next turn before the work of this one."""
+"""Dispatches the loads of a loop's next turn, or its products, before the work of this one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any, ClassVar
 from tvm import tirx
 
 from compiler.codegen.dispatch import calls, entries, queues, reads_data
+from compiler.graph import attribute
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
+from compiler.tir.loads_ahead import IN_TURN, PRODUCTS_AHEAD
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
 from passes.base import Pass
 
-LOADING = Queue.MTE2
+LOADS = frozenset({Queue.MTE2})
+PRODUCTS = frozenset({Queue.MTE2, Queue.MTE1, Queue.M})
 
 
 @dataclass(frozen=True)
 class DispatchAhead(Pass):
-    """Puts the loads of a turn in front of the work of the turn before, where that fills a queue.
+    """Puts the loads of a turn in front of the work of the turn before, where that fills a queue. Where that is what
+    the vector unit does with a product, all that makes the next product goes in front of it.
 
     for t in 8: {load t; work on t} -> load 0; for t in 8: {if t + 1 < 8: load t + 1; work on t}
 
@@ -26,25 +30,31 @@ class DispatchAhead(Pass):
     instructions than a queue holds would keep the next loads from theirs until nearly all of it is done, however many
     slots wait for them. No queue's own order changes, and flags order the queues as they did.
 
-    1. The loop counts at least two known turns from zero. Statements of its body are of the loading queue alone, or
-       not of it, and none makes the scalar unit wait. What the loads say to it is no data.
-    2. Loads wait for no other queue but for slots of rings, whose flags the turn before the last has set, or one before
-       that. Where they wait for other cores, only loads of these are what they wait for.
+    1. The loop counts at least two known turns from zero. Statements of its body are of the queues that go ahead alone,
+       or of none of these, and none makes the scalar unit wait. What goes ahead asks it for no data.
+    2. What goes ahead waits for no other queue but for slots of rings, whose flags the turn before the last has set, or
+       one before that. Where it waits for other cores, only what goes ahead there is what it waits for.
     3. Loads that a queue does not hold are put off by their own queue: then they may be as many as it holds for each
        slot that is filled ahead.
+
+    Products that are put ahead keep the vector unit waiting, where it has more to do than the cube. ``PRODUCTS_AHEAD``
+    says that there are such; in a function that says ``IN_TURN`` there are none.
     """
 
     name: ClassVar[str] = "dispatch-ahead"
     requires: ClassVar[frozenset[str]] = frozenset({"synchronised"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        return _Rotation(chip.queues.depth).function(subject)
+        rotation = _Rotation(chip.queues.depth, in_turn=bool(attribute(subject, IN_TURN)))
+        func = rotation.function(subject)
+        return func.with_attr(PRODUCTS_AHEAD, 1) if rotation.products_ahead else func
 
 
 class _Rotation(Rewriter):
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, *, in_turn: bool) -> None:
         super().__init__()
-        self._depth = depth
+        self._depth, self._in_turn = depth, in_turn
+        self.products_ahead = False
 
     def loop(self, loop: tirx.For) -> Any | None:
         body = self.statement(loop.body)
@@ -54,24 +64,26 @@ class _Rotation(Rewriter):
         turns = loop.extent if isinstance(loop.extent, tirx.IntImm) and loop.step is None else 0
         if not isinstance(loop.min, tirx.IntImm) or int(loop.min) or int(turns) < 2:
             return loop
-        return self._rotated(loop) or loop
+        products = None if self._in_turn else self._rotated(loop, PRODUCTS)
+        self.products_ahead |= products is not None
+        return products or self._rotated(loop, LOADS) or loop
 
-    def _rotated(self, loop: tirx.For) -> Any | None:
+    def _rotated(self, loop: tirx.For, first: frozenset[Queue]) -> Any | None:
         parts = statements(loop.body)
         bindings = [part for part in parts if isinstance(part, tirx.Bind)]
-        ahead = [part for part in parts if queues(part) == {LOADING}]
-        work = [part for part in parts if queues(part) != {LOADING}]
+        ahead = [part for part in parts if queues(part) and queues(part) <= first]
+        work = [part for part in parts if not queues(part) or not queues(part) <= first]
         used = [binding for binding in bindings if any(uses(part, [binding.var]) for part in ahead)]
         local = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
         if (
             not _pays_off(work, self._depth)
-            or any({LOADING, Queue.S} & queues(part) or contains(part, tirx.BufferStore) for part in work)
+            or any((first | {Queue.S}) & queues(part) or contains(part, tirx.BufferStore) for part in work)
             or any(reads_data(part) or uses(part, local) for part in ahead)
             or any(loads(binding.value) for binding in used)
         ):
             return None
-        slots = _slots_ahead(ahead, work, used)
-        if not slots or max(entries(ahead).values()) > self._depth * slots:
+        slots = _slots_ahead(ahead, work, used, first)
+        if not slots or (first == LOADS and max(entries(ahead).values()) > self._depth * slots):
             return None
 
         def at(turn: Any) -> Any:
@@ -86,12 +98,12 @@ def _pays_off(work: list[Any], depth: int) -> bool:
     return max(entries(work).values(), default=0) > depth
 
 
-def _slots_ahead(ahead: list[Any], work: list[Any], bindings: list[Any]) -> int:
-    """How many slots of the rings that the loads fill are filled ahead at least; none against condition 2."""
+def _slots_ahead(ahead: list[Any], work: list[Any], bindings: list[Any], first: frozenset[Queue]) -> int:
+    """How many slots of the rings that are filled are filled ahead at least; none against condition 2."""
     slots = {binding.var: _slots(binding.value) for binding in bindings}
     found = []
     for call in (call for part in ahead for call in calls(part)):
-        if call.row.mnemonic == "wait_flag":
+        if call.row.mnemonic == "wait_flag" and Queue[call.mods[0].upper()] not in first:
             ring = [count for slot, count in slots.items() if uses(call.operands[0], [slot])]
             found.append(min(ring, default=1))
         elif call.row.mnemonic == "cross_wait" and any(_is_cross_set(part) for part in work):

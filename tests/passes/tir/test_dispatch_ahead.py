@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from tvm import tirx
+from tvm import te, tirx
 
 from ci.sync_count import hazards
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.target import Chip, load_chip
+from compiler.tiling import matmul
+from passes.tir import dispatch_ahead
 from passes.tir.allocate_memory import AllocateMemory
 from passes.tir.dispatch_ahead import DispatchAhead
 from passes.tir.double_buffer import DoubleBuffer
@@ -19,6 +22,7 @@ from passes.tir.insert_sync import InsertSync
 from passes.tir.minimise_sync import MinimiseSync
 from tests.codegen.kernels import run
 from tests.codegen.random_kernels import at, call, random_kernel
+from tests.tiling.kernels import run as run_kernel
 
 TINY, TW2 = load_chip("tiny"), load_chip("tw2")
 TURNS, WORDS = 9, 64
@@ -105,3 +109,36 @@ def test_slots_go_on_in_turn_over_the_loops_around(turns: int) -> None:
     after = DispatchAhead().run(before, TINY)
     assert not after.same_as(before)
     assert cycles(after, TINY, 3 * turns, work) < cycles(before, TINY, 3 * turns, work)
+
+
+def activated(a: Any, b: Any) -> Any:
+    """A product, and an activation of many instructions."""
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    wide = te.compute(
+        (a.shape[0], b.shape[1]),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        "product",
+        attrs={"tw.role": "matmul"},
+    )
+    last = te.compute(wide.shape, lambda i, j: wide[i, j].astype("float16"), "rounded")
+    for step in range(2):
+        last = te.compute(wide.shape, partial(step_of, last), f"step{step}")
+    return last
+
+
+def step_of(x: Any, i: Any, j: Any) -> Any:
+    return tirx.tanh(tirx.sqrt(tirx.abs(x[i, j])))
+
+
+def test_products_are_dispatched_before_the_vector_work_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.standard_normal((1024, 1024)), "b": rng.standard_normal((1024, 512))}
+    given = {name: array.astype(np.float16) for name, array in arrays.items()}
+    chip = shallow(load_chip("tw1"), 8)
+    after = run_kernel(matmul.schedule, chip, given, activated)
+    assert "tw.products-ahead" in str(after.func.attrs)
+    monkeypatch.setattr(dispatch_ahead, "PRODUCTS", frozenset())
+    before = run_kernel(matmul.schedule, chip, given, activated)
+    assert "tw.products-ahead" not in str(before.func.attrs)
+    assert after.cycles < before.cycles
+    np.testing.assert_array_equal(after.output, before.output)
