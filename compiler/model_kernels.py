@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from compiler.runtime.model import HostSegment
 from compiler.schedule.automatic import Way
 from compiler.schedule.chains import Chain, linked
 from compiler.schedule.noted import WAY, is_tight
+from compiler.schedule.work import size_bytes
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
@@ -173,7 +175,21 @@ class ModelKernels:
         in_place = {callee: replaced_by(self.module, callee) for callee in {call.callee for call in self._calls}}
         declared = self.buffers.placed(name for step in steps for name in step)
         replaced = [in_place[call.callee] for call in self._calls]
-        return foresee(steps, declared, self.chip, replaced, copies=self._may_copy)
+        return foresee(steps, declared, self.chip, replaced, copies=self._may_copy, gathered=self._gathered())
+
+    def _gathered(self) -> Counter[str]:
+        """How many bytes are read of tables by indices."""
+        found: Counter[str] = Counter()
+        for call in self._calls:
+            if graph.attribute(self.module[call.callee], "tw.group") != "gather":
+                continue
+            body = graph.read(self.module[call.callee])
+            names = dict(zip(body.params, self.buffers.arguments(call), strict=False))
+            for inner in body.calls:
+                operator = graph.attribute(self.module[inner.callee], "tw.operator")
+                if operator == "Gather" and inner.arguments[0] in names:
+                    found[names[inner.arguments[0]]] += size_bytes(inner.types[0])
+        return found
 
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""

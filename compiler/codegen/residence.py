@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from compiler.codegen.gaps import pack_in_order
@@ -38,6 +39,7 @@ TIGHT_SHARE = 0.95  # the same where otherwise not all of it would stay
 COPIED_SHARE = 1 / 2  # of the rest, that copies of constants may take
 # Constants that kernels of so many pieces read, and of so many bytes: below that a copy costs more than it saves.
 LEAST_READERS, LEAST_COPIED_BYTES = 3, 16384
+LEAST_GATHERED_BYTES = 1 << 20  # or of which so many are read by indices, again and again
 MOST_COPIES = 32  # that are tried: each takes the time of planning anew
 
 
@@ -184,10 +186,12 @@ def foresee(
     in_place: Sequence[Sequence[tuple[int, int]]] = (),
     *,
     copies: bool = True,
+    gathered: Mapping[str, int] = MappingProxyType({}),
 ) -> Foreseen:
     """What will be when kernels with these arguments run one after another, with ``copies`` of constants or without.
 
-    ``in_place``: by step, which arguments may be written over which others.
+    ``in_place``: by step, which arguments may be written over which others. ``gathered``: how many bytes are read of
+    tables by indices.
     """
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
     lives = _lifetimes(steps, buffers)
@@ -200,7 +204,7 @@ def foresee(
     beside = chip.memory_bytes("llb") - kept.capacity
     kept.capacity += int(beside * COPIED_SHARE)
     beside = chip.memory_bytes("llb") - kept.capacity
-    again = _read_again(steps, buffers, lives)[:MOST_COPIES] if copies else []
+    again = _read_again(steps, buffers, lives, gathered)[:MOST_COPIES] if copies else []
     copied = tuple(name for name, life in again if kept.place(name, life))
     near = kept.offsets.keys() - set(copied)
     near |= {part.name for part in parts.values() if part.whole in kept.offsets}
@@ -211,13 +215,21 @@ def foresee(
 
 
 def _read_again(
-    steps: Sequence[Sequence[str]], buffers: Sequence[GraphBuffer], lives: Mapping[str, Lifetime]
+    steps: Sequence[Sequence[str]],
+    buffers: Sequence[GraphBuffer],
+    lives: Mapping[str, Lifetime],
+    gathered: Mapping[str, int],
 ) -> list[tuple[str, Lifetime]]:
-    """The constants that several kernels read: those first of which the same bytes are read most often."""
-    readers = Counter(name for names in steps for name in set(names))
-    lasting = _sized((b for b in buffers if b.role == "constant" and b.size_bytes >= LEAST_COPIED_BYTES), lives)
-    found = [(name, life) for name, life in lasting.items() if readers[name] >= LEAST_READERS]
-    return sorted(found, key=lambda one: (-readers[one[0]], -one[1].size_bytes, one[1].first))
+    """The constants that several kernels read, or one by indices: those first of which the same bytes are read most
+    often."""
+    times = Counter(name for names in steps for name in set(names))
+    constants = [buffer for buffer in buffers if buffer.role == "constant"]
+    for buffer in constants:
+        if gathered.get(buffer.name, 0) >= LEAST_GATHERED_BYTES:
+            times[buffer.name] = max(times[buffer.name], gathered[buffer.name] // buffer.size_bytes)
+    large = [b for b in constants if b.size_bytes >= LEAST_COPIED_BYTES or b.name in gathered]
+    found = [(name, life) for name, life in _sized(large, lives).items() if times[name] >= LEAST_READERS]
+    return sorted(found, key=lambda one: (-times[one[0]], -one[1].size_bytes, one[1].first))
 
 
 def _rounded(size: int) -> int:

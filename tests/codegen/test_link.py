@@ -12,7 +12,15 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, Linked, MemoryOverflow, Place, PlacedKernel, generate, link, plan
-from compiler.codegen.residence import LEAST_COPIED_BYTES, LEAST_READERS, RESTS, Foreseen, far_results, foresee
+from compiler.codegen.residence import (
+    LEAST_COPIED_BYTES,
+    LEAST_GATHERED_BYTES,
+    LEAST_READERS,
+    RESTS,
+    Foreseen,
+    far_results,
+    foresee,
+)
 from compiler.errors import InvalidError
 from compiler.isa.program import MAX_INSTRUCTIONS
 from compiler.target import load_chip
@@ -106,6 +114,14 @@ def test_kernels_have_less_room_where_all_else_then_stays_in_llb() -> None:
         assert (found.near == {"t0", "t1", "t2"}) is (share < 1.0)
         room.append(min(found.room_bytes))
     assert 0 < room[1] < room[0] < room[2]
+
+
+def test_a_table_of_few_rows_that_are_read_often_is_worth_a_copy() -> None:
+    few = GraphBuffer("few", "uint8", (256,), 256, "constant")
+    for times, expected in ((LEAST_GATHERED_BYTES // 256, ("few",)), (LEAST_READERS, ())):
+        assert foresee([("few",)], [few], TINY, gathered={"few": 256 * times}).copied == expected
+    many = GraphBuffer("many", "uint8", (LEAST_GATHERED_BYTES,), LEAST_GATHERED_BYTES, "constant")
+    assert not foresee([("many",)], [many], TINY, gathered={"many": LEAST_GATHERED_BYTES}).copied
 
 
 def test_constants_that_many_kernels_read_are_worth_a_copy() -> None:

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import compiler
 from compiler import driver
 from compiler.cli.main import main
 from compiler.errors import InputError, InvalidError
+from compiler.isa.disassembler import disassemble
 from compiler.runtime.loaded import load
 from compiler.schedule.files import load_schedule, parse_schedule
 from compiler.target import load_chip
+from tests.frontend.models import model as typed_model
 from tests.test_driver import model, node
 
 RNG = np.random.default_rng(4)
@@ -94,6 +97,20 @@ def test_pieces_read_their_weights_from_a_copy_on_the_chip(tmp_path: Path) -> No
     x = RNG.standard_normal((4, 64, 4, 4)).astype(np.float32)
     expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
     np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_rows_of_a_small_table_are_looked_up_on_the_chip(chip: str) -> None:
+    table = RNG.standard_normal((2, 768)).astype(np.float16)
+    ids = RNG.integers(0, 2, (128, 64))
+    nodes = [node("Gather", "table ids", "rows"), node("Relu", "rows", "y")]
+    inputs = {"ids": (TensorProto.INT64, list(ids.shape))}
+    source = typed_model(nodes, inputs, ["y"], {"table": table}, output_type=TensorProto.FLOAT16)
+    compilation = driver.compile_model(source.SerializeToString(), load_chip(chip))
+    (segment,) = compilation.model.segments
+    assert "ldgather.llb" in disassemble(segment.program)
+    found = load(compilation.model).run({"ids": ids}, hazards=True)["y"]
+    np.testing.assert_array_equal(found, np.maximum(table[ids], 0))
 
 
 def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
