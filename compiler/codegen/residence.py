@@ -2,10 +2,11 @@
 
 Inputs, outputs and constants have places of their own in DDR. What lives between kernels shares bytes by lifetime: in
 LLB where the chip has one for all cores that is faster than DDR, every kernel can reach it there, and it fits; else in
-DDR. Constants that several kernels read are copied to LLB where that leaves room for them. Where LLB is full, a result
-may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer that is a part of another one lies in
-that, and takes bytes of it from when it is made. Scratch lies where its kernel says. Where there is room, a place is
-given anew some kernels later than it could be: what writes it then need not wait for cores that may still read it.
+DDR. Constants that several kernels read, or one by indices again and again, are copied to LLB where that leaves room
+for them. Where LLB is full, a result may take the bytes of what it is made of (`compiler.codegen.in_place`). A buffer
+that is a part of another one lies in that, and takes bytes of it from when it is made. Scratch lies where its kernel
+says. Where there is room, a place is given anew some kernels later than it could be: what writes it then need not wait
+for cores that may still read it.
 
 Before there are kernels it is foreseen what will lie in LLB, since their tiles depend on it. What is foreseen and does
 not come true costs time only: a kernel works on its parameters wherever they lie.
