@@ -31,7 +31,7 @@ from compiler.tiling.ranking import Ranked, forest_of, ranked
 from compiler.tiling.search import Space, Work, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.timing import TIMING, kernel_cycles
-from compiler.tir.loads_ahead import IN_TURN, KEEP, PRODUCTS_AHEAD, SPREAD
+from compiler.tir.loads_ahead import FAR_AHEAD, IN_TURN, KEEP, SPREAD
 
 # The modules of `compiler.tiling` that cut the kernels of a class, the best first.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -199,7 +199,7 @@ class _Lowering:
     def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, draft: bool = False) -> Kernel:
         lowered = pipeline.run(passes, subject, self.chip, self.observer)
         code = generate(lowered, self.chip, self.name, draft=draft)
-        if not draft and attribute(lowered, PRODUCTS_AHEAD):
+        if not draft and attribute(lowered, FAR_AHEAD):
             in_turn = pipeline.run(passes, subject.with_attr(IN_TURN, 1), self.chip, self.observer)
             other = generate(in_turn, self.chip, self.name)
             if _cycles(other, self.chip) < _cycles(code, self.chip):

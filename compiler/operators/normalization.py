@@ -21,10 +21,10 @@ _NARROW = "float16"
 _SMALLER = 0.25  # no difference of fp16 numbers overflows, and the factor of one that large is no denormal
 _PLACES = 16  # of a block, of numbers of two bytes
 _LONG = 4  # blocks
-_COARSE_EPSILON = float(
-    np.float32(1e-6)
-)  # as attributes are; beside a smaller one what fp16 rounds small differences by is large
-_LEAST_EPSILON = float(np.float32(1e-12))  # fp16 holds the factors of all rows that a larger one does not hide
+# As attributes are. Beside smaller ones what fp16 rounds small differences by is large,
+_COARSE_EPSILON = float(np.float32(1e-6))
+# and it holds no factors of rows that still smaller ones do not hide.
+_LEAST_EPSILON = float(np.float32(1e-12))
 _HIDDEN = 2**13  # times as much as a row's variance, at least: epsilon then hides what fp16 would not show
 _LEAST_FACTOR = 2**-14  # the smallest normal number: of rows the sum of whose squares fp16 does not hold
 _MOST_ELEMENTS = 2**15  # of a row: the sum of their squares is a number of fp16

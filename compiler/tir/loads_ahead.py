@@ -2,5 +2,5 @@
 
 SPREAD = "tw.spread-ahead"  # what came in pieces might have been a whole, a turn ahead
 KEEP = "tw.keep-ahead"  # what may be a whole, a turn ahead, is not to come in pieces
-PRODUCTS_AHEAD = "tw.products-ahead"  # products go in front of what the vector unit does with those before
-IN_TURN = "tw.in-turn"  # they are not to
+FAR_AHEAD = "tw.far-ahead"  # more goes in front of the work of the turn before than its queue holds
+IN_TURN = "tw.in-turn"  # it is not to

@@ -11,7 +11,7 @@ from compiler.codegen.dispatch import calls, entries, queues, reads_data
 from compiler.graph import attribute
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
-from compiler.tir.loads_ahead import IN_TURN, PRODUCTS_AHEAD
+from compiler.tir.loads_ahead import FAR_AHEAD, IN_TURN
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
 from passes.base import Pass
 
@@ -34,11 +34,11 @@ class DispatchAhead(Pass):
        or of none of these, and none makes the scalar unit wait. What goes ahead asks it for no data.
     2. What goes ahead waits for no other queue but for slots of rings, whose flags the turn before the last has set, or
        one before that. Where it waits for other cores, only what goes ahead there is what it waits for.
-    3. Loads that a queue does not hold are put off by their own queue: then they may be as many as it holds for each
-       slot that is filled ahead.
+    3. Loads that a queue does not hold are put off by their own queue: beside the cube's work they may be as many as it
+       holds for each slot that is filled ahead.
 
-    Products that are put ahead keep the vector unit waiting, where it has more to do than the cube. ``PRODUCTS_AHEAD``
-    says that there are such; in a function that says ``IN_TURN`` there are none.
+    More loads than that, and products, keep the work waiting that they are put in front of, where that has more to do.
+    ``FAR_AHEAD`` says that there are such; in a function that says ``IN_TURN`` there are none.
     """
 
     name: ClassVar[str] = "dispatch-ahead"
@@ -47,14 +47,14 @@ class DispatchAhead(Pass):
     def run(self, subject: Any, chip: Chip) -> Any:
         rotation = _Rotation(chip.queues.depth, in_turn=bool(attribute(subject, IN_TURN)))
         func = rotation.function(subject)
-        return func.with_attr(PRODUCTS_AHEAD, 1) if rotation.products_ahead else func
+        return func.with_attr(FAR_AHEAD, 1) if rotation.far_ahead else func
 
 
 class _Rotation(Rewriter):
     def __init__(self, depth: int, *, in_turn: bool) -> None:
         super().__init__()
         self._depth, self._in_turn = depth, in_turn
-        self.products_ahead = False
+        self.far_ahead = False
 
     def loop(self, loop: tirx.For) -> Any | None:
         body = self.statement(loop.body)
@@ -64,9 +64,7 @@ class _Rotation(Rewriter):
         turns = loop.extent if isinstance(loop.extent, tirx.IntImm) and loop.step is None else 0
         if not isinstance(loop.min, tirx.IntImm) or int(loop.min) or int(turns) < 2:
             return loop
-        products = None if self._in_turn else self._rotated(loop, PRODUCTS)
-        self.products_ahead |= products is not None
-        return products or self._rotated(loop, LOADS) or loop
+        return self._rotated(loop, PRODUCTS) or self._rotated(loop, LOADS) or loop
 
     def _rotated(self, loop: tirx.For, first: frozenset[Queue]) -> Any | None:
         parts = statements(loop.body)
@@ -83,8 +81,10 @@ class _Rotation(Rewriter):
         ):
             return None
         slots = _slots_ahead(ahead, work, used, first)
-        if not slots or (first == LOADS and max(entries(ahead).values()) > self._depth * slots):
+        held = not any(queues(part) - LOADS for part in ahead) and entries(ahead)[Queue.MTE2] <= self._depth * slots
+        if not slots or (not held and (first == LOADS or self._in_turn)):
             return None
+        self.far_ahead |= not held
 
         def at(turn: Any) -> Any:
             return fresh(substitute(sequence([*used, *ahead]), {loop.loop_var: turn}))

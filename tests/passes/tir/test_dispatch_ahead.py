@@ -77,6 +77,7 @@ def test_loads_run_beside_work_that_fills_its_queue(chip: Chip, turns: int) -> N
     before = synced(kernel(work, turns=turns), chip)
     after = DispatchAhead().run(before, chip)
     assert not after.same_as(before)
+    assert "tw.far-ahead" not in str(after.attrs), "a queue holds them"
     assert cycles(after, chip, turns, work) < cycles(before, chip, turns, work)
 
 
@@ -136,9 +137,9 @@ def test_products_are_dispatched_before_the_vector_work_of_the_last(monkeypatch:
     given = {name: array.astype(np.float16) for name, array in arrays.items()}
     chip = shallow(load_chip("tw1"), 8)
     after = run_kernel(matmul.schedule, chip, given, activated)
-    assert "tw.products-ahead" in str(after.func.attrs)
+    assert "tw.far-ahead" in str(after.func.attrs)
     monkeypatch.setattr(dispatch_ahead, "PRODUCTS", frozenset())
     before = run_kernel(matmul.schedule, chip, given, activated)
-    assert "tw.products-ahead" not in str(before.func.attrs)
+    assert "tw.far-ahead" not in str(before.func.attrs)
     assert after.cycles < before.cycles
     np.testing.assert_array_equal(after.output, before.output)
