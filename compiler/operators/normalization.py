@@ -6,6 +6,7 @@ Layer norm of fp16 has rows in fp16 meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _COARSE_EPSILON = float(np.float32(1e-6))
 _LEAST_EPSILON = float(np.float32(1e-12))
 _HIDDEN = 2**13  # times as much as a row's variance, at least: epsilon then hides what fp16 would not show
 _LEAST_FACTOR = 2**-14  # the smallest normal number: of rows the sum of whose squares fp16 does not hold
+_FEW_ELEMENTS = 2**16  # of all rows: below that ten more instructions on a core take longer than fewer bytes save
 _MOST_ELEMENTS = 2**15  # of a row: the sum of their squares is a number of fp16
 
 
@@ -73,7 +75,7 @@ def layer_normalization(
     """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
     rows = _trailing_rows(x, axis, scale, bias)
     narrow = {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}
-    if narrow and (epsilon >= _COARSE_EPSILON or (epsilon >= _LEAST_EPSILON and rows.elements <= _MOST_ELEMENTS)):
+    if narrow and (epsilon >= _COARSE_EPSILON or _takes_own_factors(rows, epsilon)):
         return _narrow_layer_normalization(rows, x, scale, bias, epsilon)
     mean, rest, variance = centred(rows, x)
     inverse = inverse_deviation(rows, variance, epsilon)
@@ -148,6 +150,11 @@ def _narrow_layer_normalization(
         return _affine(value, read(scale, i), None if bias is None else read(bias, i), _NARROW)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+
+
+def _takes_own_factors(rows: Rows, epsilon: float) -> bool:
+    """Whether rows in fp16 can have factors of their own, and are so many that what those cost is little."""
+    return epsilon >= _LEAST_EPSILON and rows.elements <= _MOST_ELEMENTS and prod(rows.shape) > _FEW_ELEMENTS
 
 
 def _own_factors(rows: Rows, squares: te.Tensor, epsilon: float) -> te.Tensor:

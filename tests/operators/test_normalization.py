@@ -7,6 +7,7 @@ import pytest
 from tvm import te
 
 from compiler.errors import InvalidError, UnsupportedError
+from compiler.operators import normalization
 from compiler.operators.normalization import layer_normalization
 from compiler.tiling import vector
 from tests.operators.evaluate import evaluate
@@ -45,7 +46,14 @@ def hard_rows(columns: int) -> np.ndarray:
     return np.concatenate([*rows, 2040 + rng.choice([-1, 0, 1, 2], (1, columns))]).astype(np.float16)
 
 
+@pytest.fixture
+def few_rows_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What many rows do beside a small epsilon."""
+    monkeypatch.setattr(normalization, "_FEW_ELEMENTS", 0)
+
+
 # Four roundings to fp16 reach a result: the difference, the factor of its row, their product, and with scale and bias.
+@pytest.mark.usefixtures("few_rows_in_fp16")
 @pytest.mark.parametrize("chip", [None, "tw1", "tw2"])
 @pytest.mark.parametrize("columns", [1, 17, 64, 777, 1024, 4096])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-9, 1e-12])
@@ -67,6 +75,7 @@ def test_layer_normalization_in_float16(chip: str | None, columns: int, epsilon:
     np.testing.assert_allclose(result.astype("float64"), expected, rtol=2e-3, atol=1e-3)
 
 
+@pytest.mark.usefixtures("few_rows_in_fp16")
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-12])
 def test_statistics_of_float16_rows(epsilon: float) -> None:
     x, one = hard_rows(777), np.ones(777, np.float16)
@@ -78,12 +87,20 @@ def test_statistics_of_float16_rows(epsilon: float) -> None:
 
 
 def test_an_epsilon_as_attributes_hold_it_lets_float16_rows_be_narrow() -> None:
-    x, one = (te.placeholder(shape, "float16") for shape in ((4, 64), (64,)))
-    for epsilon, dtype in ((float(np.float32(1e-6)), "float16"), (float(np.float32(1e-12)), "float16"), (0, "float32")):
-        stages = te.create_prim_func([x, one, layer_normalization(x, one, epsilon=epsilon)[0]]).script()
-        assert f'centred = T.sblock_alloc_buffer((4, 64), "{dtype}")'.replace(', "float32")', ")") in stages
+    one = te.placeholder((64,), "float16")
+    for rows, epsilon, dtype in (
+        (4, 1e-6, "float16"),
+        (4, 1e-7, "float32"),
+        (2048, 1e-12, "float16"),
+        (2048, 0, "float32"),
+    ):
+        x = te.placeholder((rows, 64), "float16")
+        normalised = layer_normalization(x, one, epsilon=float(np.float32(epsilon)))[0]
+        stages = te.create_prim_func([x, one, normalised]).script()
+        assert f'centred = T.sblock_alloc_buffer(({rows}, 64), "{dtype}")'.replace(', "float32")', ")") in stages
 
 
+@pytest.mark.usefixtures("few_rows_in_fp16")
 @pytest.mark.parametrize("epsilon", [0.0, 1e-12])
 def test_a_row_that_hardly_differs_is_normalised(epsilon: float) -> None:
     x, one = np.full((1, 64), 3, np.float16), np.ones(64, np.float16)
@@ -94,6 +111,7 @@ def test_a_row_that_hardly_differs_is_normalised(epsilon: float) -> None:
     np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.usefixtures("few_rows_in_fp16")
 def test_rows_are_copied_once_however_often_they_are_read() -> None:
     rows, one = hard_rows(1024), np.ones(1024, np.float16)
     found = run(vector.schedule, "tw2", {"x": rows, "scale": one}, lambda *given: layer_normalization(*given)[0])
