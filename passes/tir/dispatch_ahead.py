@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import tirx
+from tvm_ffi import StructuralKey
 
 from compiler.codegen.dispatch import calls, entries, queues, reads_data
 from compiler.graph import attribute
@@ -13,6 +14,7 @@ from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.loads_ahead import FAR_AHEAD, IN_TURN
 from compiler.tir.rewriter import Rewriter, contains, fresh, loads, loop_with, sequence, statements, substitute, uses
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 LOADS = frozenset({Queue.MTE2})
@@ -33,7 +35,8 @@ class DispatchAhead(Pass):
     1. The loop counts at least two known turns from zero. Statements of its body are of the queues that go ahead alone,
        or of none of these, and none makes the scalar unit wait. What goes ahead asks it for no data.
     2. What goes ahead waits for no other queue but for slots of rings, whose flags the turn before the last has set, or
-       one before that. Where it waits for other cores, only what goes ahead there is what it waits for.
+       one before that: not for what the work sets in front of it in its own turn. Where it waits for other cores, only
+       what goes ahead there is what it waits for.
     3. Loads that a queue does not hold are put off by their own queue: beside the cube's work they may be as many as it
        holds for each slot that is filled ahead.
 
@@ -78,6 +81,7 @@ class _Rotation(Rewriter):
             or any((first | {Queue.S}) & queues(part) or contains(part, tirx.BufferStore) for part in work)
             or any(reads_data(part) or uses(part, local) for part in ahead)
             or any(loads(binding.value) for binding in used)
+            or _needs_its_turn(parts, first)
         ):
             return None
         slots = _slots_ahead(ahead, work, used, first)
@@ -109,6 +113,36 @@ def _slots_ahead(ahead: list[Any], work: list[Any], bindings: list[Any], first: 
         elif call.row.mnemonic == "cross_wait" and any(_is_cross_set(part) for part in work):
             return 0
     return min(found, default=0) - 1 if found else 0
+
+
+def _needs_its_turn(parts: list[Any], first: frozenset[Queue]) -> bool:
+    """Whether what goes ahead waits for a flag that work in front of it sets in the same turn, or may set."""
+    values: dict[Any, Any] = {}
+    is_set = set[tuple[tuple[str, ...], StructuralKey | None]]()  # the queues, and which flag where that is known
+    for part in parts:
+        if isinstance(part, tirx.Bind):
+            values[part.var] = substitute(part.value, values)
+            continue
+        inner = _bound_within(part)
+        for call in calls(part):
+            if call.row.mnemonic not in ("set_flag", "wait_flag"):
+                continue
+            known = None if uses(call.operands[0], inner) else StructuralKey(substitute(call.operands[0], values))
+            if call.row.mnemonic == "set_flag" and call.queue not in first:
+                is_set.add((call.mods, known))
+            elif call.row.mnemonic == "wait_flag" and call.queue in first:
+                among = {flag for queues_of, flag in is_set if queues_of == call.mods}
+                if among and (known is None or None in among or known in among):
+                    return True
+    return False
+
+
+def _bound_within(stmt: Any) -> list[Any]:
+    """The variables of loops and bindings in a statement."""
+    found: list[Any] = []
+    structural_walk(stmt, (tirx.For, lambda loop: found.append(loop.loop_var)))
+    structural_walk(stmt, (tirx.Bind, lambda binding: found.append(binding.var)))
+    return found
 
 
 def _slots(slot: Any) -> int:
