@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from tvm import ir
@@ -38,11 +37,11 @@ from compiler.tiling.convolution_stages import (
     channels_last,
     merged,
     started_with_bias,
-    vector_bytes,
 )
 from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Placed
+from compiler.tiling.epilogue import epilogue_of
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
@@ -119,21 +118,10 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         axes, extents = windows.axes, [int(extent) for extent in loads[0].source.shape]
         shape = (1 if axes.row is None else extents[axes.row], extents[axes.column])
         channels = extents[axes.channel] // master.extents[GROUP]
-    result = sch.get(master.block).writes[0].source
     behind = cube.followers(sch, master.block)
     last = sch.get(behind[-1] if behind else master.block)
-    stages = cube.working(sch, master.block)
-    if cube.takes_itself_out(sch, master.block):
-        stages = stages[1:]
-    elements, func = prod(int(extent) for extent in result.shape), sch.mod["main"]
-    sides = {
-        region.source
-        for stage in stages
-        for region in stage.reads
-        if any(region.source.same_as(parameter) for parameter in func.params)
-        and prod(int(extent) for extent in region.source.shape) >= elements
-    }
-    places = {"weights": [operands_of(sch.get(master.block))[1].source], "sides": list(sides)}
+    func = sch.mod["main"]
+    places = {"weights": [operands_of(sch.get(master.block))[1].source]}
     places |= {"map": [load.source for load in loads], "result": [last.writes[0].source]}
     with_bias, common = len(sch.get(master.block).reads) > BIAS, common_parameters(func, chip)
     return Problem(
@@ -143,9 +131,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         channels=channels,
         dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip, through_ub=True),
-        vector_bytes=sum(map(vector_bytes, stages)),
-        stages=len(stages),
-        side_bytes=sum(DTYPES[cube.isa_dtype(side)].itemsize for side in sides),
+        epilogue=epilogue_of(sch, master),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
         bias_bytes=4 if with_bias else 0,
         bias_blocks=1 if with_bias and not begins_with_table(chip) else 0,

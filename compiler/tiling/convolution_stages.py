@@ -17,12 +17,12 @@ from tvm.sym import detect_linear_equation
 
 from compiler.emission.cube.bias import BIAS as MARK
 from compiler.emission.cube.halves import HALVES
-from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
-from compiler.tiling.masters import masters_of
+from compiler.tiling.epilogue import epilogue_of
+from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.products import operands_of
 from compiler.tir.rewriter import substitute
@@ -218,7 +218,7 @@ def started_with_bias(func: Any, chip: Chip) -> Any:
     sch = schedule_of(func)
     master = masters_of(sch)[0].block
     stages = cube.followers(sch, master)
-    if not stages or not (begins_with_table(chip) or _pays_to_multiply(sch, master, chip)):
+    if not stages or not (begins_with_table(chip) or _pays_to_multiply(sch, masters_of(sch)[0], chip)):
         return func
     product, stage = sch.get(master), sch.get(stages[0])
     found: list[Any] = []
@@ -248,12 +248,12 @@ def begins_with_table(chip: Chip) -> bool:
     return cube.path(chip, "l1", "bt") and cube.path(chip, "ddr", "l1")
 
 
-def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
+def _pays_to_multiply(sch: Any, master: Master, chip: Chip) -> bool:
     """Whether what sums begin with can be a product of its own, and the vector unit would be as busy as the cube.
 
     Channels of a core begin with a block of them then, wherever they begin.
     """
-    product = sch.get(master)
+    product = sch.get(master.block)
     factors = {cube.isa_dtype(operand.source) for operand in operands_of(product)}
     paths = (("ddr", "ub"), ("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
     if factors != {"fp16"} or not all(cube.path(chip, *each) for each in paths):
@@ -262,14 +262,8 @@ def _pays_to_multiply(sch: Any, master: Any, chip: Chip) -> bool:
     kept = len(product.body.indices)
     if extents[kept - 1] % FRACTAL:
         return False
-    of_vector = sum(vector_bytes(sch.get(stage)) for stage in cube.followers(sch, master)) / chip.vector.bytes_per_cycle
+    of_vector = epilogue_of(sch, master).vector_bytes / chip.vector.bytes_per_cycle
     return of_vector >= prod(extents[kept:]) / chip.macs_per_cycle("fp16")
-
-
-def vector_bytes(block: Any) -> int:
-    """What the vector unit takes an element of a stage for; where it converts, it takes as long again."""
-    sizes = {DTYPES[cube.isa_dtype(region.source)].itemsize for region in (*block.reads, *block.writes)}
-    return max(sizes) * (1 if len(sizes) == 1 else 2)
 
 
 def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:

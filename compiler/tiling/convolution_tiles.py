@@ -21,6 +21,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
+from compiler.tiling.epilogue import Epilogue
 
 N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)  # axes of the product
 PLACES = (N, DO, HO, WO)
@@ -40,14 +41,12 @@ class Problem:
     channels: int  # of a group
     dtype: str
     slave_bytes: int  # of UB for each element of the result
-    vector_bytes: int  # that the stages behind the product work on, for each element
-    stages: int
-    side_bytes: int  # that these read from afar, for each element
+    epilogue: Epilogue  # the stages behind the product
     result_bytes: int
     bias_bytes: int  # of an element of what sums begin with; none where that is zero
     llb_bytes: int  # that the kernel may take
     bias_blocks: int = 0  # along k, of a product that sums begin with where there is no table of it
-    near: frozenset[str] = frozenset()  # of "map", "weights", "result" and "sides", what lies in LLB
+    near: frozenset[str] = frozenset()  # of "map", "weights" and "result", what lies in LLB
     common: frozenset[str] = frozenset()  # and what other clusters load, too
 
     @cached_property

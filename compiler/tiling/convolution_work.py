@@ -6,16 +6,16 @@ Each number is an array with one element for each tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.isa.dtypes import DTYPES
-from compiler.isa.layout import FRACTAL, ceil_to
-from compiler.isa.timing import ceil_div
+from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
+from compiler.tiling.arrays import most, quotient, rounded
 from compiler.tiling.convolution_tiles import (
     BLOCK_BYTES,
     C1,
@@ -47,7 +47,7 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     of = Columns(tiles, problem)
     rounds, products = of.rounds, of.rounds * of.products
     steps, chunks = of.steps, of.chunks
-    feature_map, weights = map_load(of, problem, chip), _weights_load(of, problem, chip)
+    feature_map, weights = _as_shared(of, problem, chip)
     cores, bandwidth = of.used_cores, _bandwidth(chip)
     map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
     out = _Results.of(of, problem, chip)
@@ -69,23 +69,23 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     first_loads = {memory: first_bytes[memory] / bandwidth[memory] for memory in bandwidth}
     store_cycles = stores / bandwidth[out.result_in]
     moved = {memory: loads[memory] + (stores if memory == out.result_in else 0.0) for memory in bandwidth}
-    moved_cycles = _most(*(moved[memory] / bandwidth[memory] for memory in bandwidth))
+    moved_cycles = most(*(moved[memory] / bandwidth[memory] for memory in bandwidth))
     first_queue = map_cycles / feature_map.turns + weight_cycles / weights.turns
     latency = max(chip.path[f"{load.memory}_l1"].latency_cycles for load in (feature_map, weights))
     is_shared = feature_map.shared | weights.shared
     if is_shared.any():
         latency = latency + is_shared * (chip.path["llb_l1"].latency_cycles + chip.sync.cross_flag_cycles)
-    first = latency + _most(*first_loads.values(), first_queue)
-    inside = _most(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
+    first = latency + most(*first_loads.values(), first_queue)
+    inside = most(cube, near, out.vector_cycles, out.fix_cycles, out.store_cycles)
     later = {memory: loads[memory] / bandwidth[memory] - first_loads[memory] for memory in bandwidth}
     later[out.result_in] = later[out.result_in] + store_cycles * (1 - 1 / rounds)
-    outside = _most(*later.values(), mte2 - first_queue)
+    outside = most(*later.values(), mte2 - first_queue)
     # What the last tile made leaves in pieces, once all is computed.
-    leave = _most(store_cycles, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
+    leave = most(store_cycles, out.store_cycles, out.vector_cycles, out.fix_cycles) / rounds
     leave = leave + (out.fix_cycles + out.vector_cycles) / (rounds * of.pieces)
     turns = rounds * np.where(of.holds_map, 1, chunks)
-    busiest = _most(inside, mte2, moved_cycles)
-    around = first + _most(inside, outside + inside / turns) + leave - busiest
+    busiest = most(inside, mte2, moved_cycles)
+    around = first + most(inside, outside + inside / turns) + leave - busiest
     serial = (HANDOVER_CYCLES * (products + rounds * chunks)).astype(np.float64)
     waits = (rounds > 1) & (2 * of.l0c_bytes > chip.memory.l0c_bytes)
     serial = serial + np.where(waits, out.fix_cycles, 0.0)
@@ -115,16 +115,11 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
         serial_cycles=serial,
         loads=feature_map.turns + weights.turns,
         shared=sum(load.shared * load.turns_far for load in (feature_map, weights)),
-        sharers=_most(*(np.where(load.shared, cores / load.parts, 1.0) for load in (feature_map, weights))),
+        sharers=most(*(np.where(load.shared, cores / load.parts, 1.0) for load in (feature_map, weights))),
         rows=of.positions,
         columns=of.outputs,
     )
     return Work(**columns)
-
-
-def _most(*columns: Any) -> Any:
-    """Of each tile, the greatest."""
-    return reduce(np.maximum, columns)
 
 
 class Columns:
@@ -164,7 +159,7 @@ class Columns:
 
     @cached_property
     def pieces(self) -> np.ndarray:
-        return _quotient(self.outputs, self.leaving)
+        return quotient(self.outputs, self.leaving)
 
     @cached_property
     def map_rows(self) -> np.ndarray:
@@ -188,11 +183,11 @@ class Columns:
 
     @cached_property
     def l0c_bytes(self) -> np.ndarray:
-        return self.products * _rounded(self.positions, FRACTAL) * _rounded(self.outputs, FRACTAL) * 4
+        return self.products * rounded(self.positions, FRACTAL) * rounded(self.outputs, FRACTAL) * 4
 
     @cached_property
     def chunks(self) -> np.ndarray:
-        blocks = _quotient(self.problem.extents[C1], self.chunk[0])
+        blocks = quotient(self.problem.extents[C1], self.chunk[0])
         return np.asarray(self.problem.extents[KD] * blocks * (self.problem.kernel[0] // self.chunk[1]))
 
     @cached_property
@@ -200,7 +195,7 @@ class Columns:
         (rows, columns), (blocks, step_rows, step_columns) = self.problem.kernel, self.step
         steps = self.problem.extents[KD] * (rows // step_rows) * (columns // step_columns)
         full, rest = np.divmod(self.problem.extents[C1], self.chunk[0])
-        return np.asarray(steps * (full * _quotient(self.chunk[0], blocks) + _quotient(rest, blocks)))
+        return np.asarray(steps * (full * quotient(self.chunk[0], blocks) + quotient(rest, blocks)))
 
     @cached_property
     def box(self) -> tuple[np.ndarray, np.ndarray]:
@@ -221,19 +216,11 @@ class Columns:
         return np.minimum(height, problem.map_shape[0]), width
 
 
-def _quotient(a: Any, b: Any) -> np.ndarray:
-    return np.asarray(ceil_div(a, b))
-
-
-def _rounded(value: Any, multiple: int) -> np.ndarray:
-    return np.asarray(ceil_to(value, multiple))
-
-
 # ---- beside the cube ---------------------------------------------------------------------------------------------
 
 
 def _product_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
-    rows, columns = _rounded(of.positions, FRACTAL), _rounded(of.outputs, FRACTAL)
+    rows, columns = rounded(of.positions, FRACTAL), rounded(of.outputs, FRACTAL)
     k = (problem.blocks + problem.bias_blocks) * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
     steps = of.steps + problem.bias_blocks
     return np.asarray(rows * columns * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles)
@@ -246,10 +233,10 @@ def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     windows = of.rounds * of.products // again
     weights = np.where(once & alone, of.trips[GROUP] * of.trips[OUT], of.rounds)
     k_bytes = problem.blocks * BLOCK_BYTES
-    a = windows * _rounded(of.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
-    ones = of.rounds * of.products * _rounded(of.positions, FRACTAL) * problem.bias_blocks * BLOCK_BYTES
+    a = windows * rounded(of.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
+    ones = of.rounds * of.products * rounded(of.positions, FRACTAL) * problem.bias_blocks * BLOCK_BYTES
     a = a + ones / _rate(chip, "l1_l0a")
-    return np.asarray(a + weights * _rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
+    return np.asarray(a + weights * rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
 
 
 # ---- from afar ---------------------------------------------------------------------------------------------------
@@ -268,6 +255,13 @@ class _Load(NamedTuple):
     turns_far: np.ndarray  # of these, those that bring something from where it lies
     parts: np.ndarray  # different ones, summed over the clusters
 
+    def queue_cycles(self, chip: Chip, cores: np.ndarray) -> np.ndarray:
+        """Of the queue of a core, if nothing holds it up."""
+        alone = self.written / _rate(chip, f"{self.memory}_l1")
+        flags = 2 * self.turns_far * cores / self.parts * chip.sync.flag_cycles
+        together = self.brought / cores / _rate(chip, "ddr_llb") + self.written / _rate(chip, "llb_l1") + flags
+        return np.asarray(np.where(self.shared, together, alone))
+
     @property
     def again(self) -> np.ndarray:
         """How often all of it is loaded that came from afar once."""
@@ -278,7 +272,7 @@ class _Load(NamedTuple):
 
         Where these share a load, each brings a part of it, in turns in which others load from LLB.
         """
-        moved = self.llb if self.memory == "llb" else self.ddr / _quotient(cores, chip.cores_per_cluster)
+        moved = self.llb if self.memory == "llb" else self.ddr / quotient(cores, chip.cores_per_cluster)
         alone = np.maximum(self.written / _rate(chip, f"{self.memory}_l1"), moved / _bandwidth(chip)[self.memory])
         if not self.shared.any():
             return alone
@@ -303,34 +297,60 @@ def _load(
     turns: np.ndarray,
     again: np.ndarray,
     ragged: np.ndarray | float,
+    sharing: np.ndarray | bool,
 ) -> _Load:
     """``parts`` different ones, summed over the clusters, of ``lines`` bytes each; all of it comes ``again`` times.
 
-    What cores share stays in LLB where there is room, and comes from DDR once.
+    What cores share, where they do, stays in LLB if there is room, and comes from DDR once.
     """
     cores, memory = of.used_cores, problem.memory_of(name)
-    clusters, cores_of_cluster = _quotient(cores, chip.cores_per_cluster), np.minimum(cores, chip.cores_per_cluster)
+    clusters, cores_of_cluster = quotient(cores, chip.cores_per_cluster), np.minimum(cores, chip.cores_per_cluster)
     written = written * ragged
     of_cluster = cores_of_cluster * lines * ragged
     if memory == "llb":
         none = np.zeros(len(cores))
         return _Load(memory, none.astype(bool), none, none, of_cluster, written, turns, turns, parts)
     alike = chip.alike if name in problem.common else 1
-    shared = parts != cores
+    shared = np.asarray((parts != cores) & sharing)
     c1 = problem.extents[C1]
     kept = parts / clusters * lines / again * _last_too(c1, of.chunk[0]) / c1
     once = np.where(shared & (kept <= problem.llb_bytes), again, 1)
-    brought = np.where(shared, parts * lines / once, parts * lines * ragged)
+    brought = np.where(shared, parts * lines / once, cores * lines * ragged)
     llb = np.where(shared, parts / clusters * lines / once + of_cluster, 0.0)
     return _Load(memory, shared, brought, brought / alike, llb, written, turns, turns // once, parts)
 
 
 def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:
     """The last chunk takes as much as the others."""
-    return _quotient(extent, chunk) * chunk
+    return quotient(extent, chunk) * chunk
 
 
-def map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
+def _as_shared(of: Columns, problem: Problem, chip: Chip) -> tuple[_Load, _Load]:
+    """Map and weights as `ShareLoads` leaves them: what pays by the greatest of DDR's and a queue's cycles comes to LLB
+    once, what saves DDR the most first; the other only beside it, or where they pay together.
+    """
+    cores, arrival = of.used_cores, chip.path["ddr_llb"].latency_cycles + chip.sync.cross_flag_cycles
+    of_map = [map_load(of, problem, chip, sharing=sharing) for sharing in (False, True)]
+    of_weights = [_weights_load(of, problem, chip, sharing=sharing) for sharing in (False, True)]
+
+    def cycles(*loads: _Load) -> np.ndarray:
+        far = sum(load.ddr for load in loads) / _bandwidth(chip)["ddr"]
+        queue = sum(load.queue_cycles(chip, cores) for load in loads)
+        return np.asarray(np.maximum(far, queue) + arrival * (loads[0].shared | loads[1].shared))
+
+    alone, both = cycles(of_map[0], of_weights[0]), cycles(of_map[1], of_weights[1])
+    map_first = of_map[0].ddr - of_map[1].ddr >= of_weights[0].ddr - of_weights[1].ddr
+    one = np.where(map_first, cycles(of_map[1], of_weights[0]), cycles(of_map[0], of_weights[1]))
+    pays = chip.sync.cross_flag_cycles
+    with_one = alone - one > pays
+    with_both = np.where(with_one, one, alone) - both > pays
+    return (
+        map_load(of, problem, chip, sharing=with_both | (with_one & map_first)),
+        _weights_load(of, problem, chip, sharing=with_both | (with_one & ~map_first)),
+    )
+
+
+def map_load(of: Columns, problem: Problem, chip: Chip, *, sharing: np.ndarray | bool = True) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
     loads, (height, width), line = of.map_loads, of.box, chip.transfer.ddr_line_bytes
     whole_rows = width == problem.windows.axes.width
@@ -340,7 +360,7 @@ def map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
     is_ragged = (run % chip.block_bytes > 0) & (~whole_rows | whole_channels)
     # Whole channels lie one behind the other, and so do their runs.
     loaded = np.minimum(problem.channels, of.chunk[0] * DTYPES[problem.dtype].fractal_k)
-    together = extents[KD] * _quotient(problem.channels, loaded) * _lines(loaded * run, loaded * run, line)
+    together = extents[KD] * quotient(problem.channels, loaded) * _lines(loaded * run, loaded * run, line)
     runs = problem.channels * extents[KD] * np.where(whole_rows, 1, height)
     lines = np.where(whole_channels, together, runs * _lines(run, problem.map_shape[1] * size, line))
     lines = lines * (loads * of.images)
@@ -349,16 +369,16 @@ def map_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
     parts, _ = _parts_of_clusters(of, chip)
     ragged = np.where(is_ragged, 100 / chip.transfer.ragged_nz_percent, 1.0)
     again = np.where(of.holds_map, 1, of.trips[OUT])
-    return _load(of, problem, chip, "map", parts, lines, written, turns, again, ragged)
+    return _load(of, problem, chip, "map", parts, lines, written, turns, again, ragged, sharing)
 
 
-def _weights_load(of: Columns, problem: Problem, chip: Chip) -> _Load:
+def _weights_load(of: Columns, problem: Problem, chip: Chip, *, sharing: np.ndarray | bool) -> _Load:
     loads, passing_bytes = of.weight_loads, problem.blocks * BLOCK_BYTES * of.outputs
     moved = loads * np.where(of.holds_weights, of.held_weight_bytes, passing_bytes)
     _, parts = _parts_of_clusters(of, chip)
     turns = loads * np.where(of.holds_weights, 1, of.chunks)
     again = np.maximum(1, loads // (of.trips[GROUP] * of.trips[OUT]))
-    return _load(of, problem, chip, "weights", parts, moved, moved, turns, again, 1.0)
+    return _load(of, problem, chip, "weights", parts, moved, moved, turns, again, 1.0, sharing)
 
 
 def _parts_of_clusters(of: Columns, chip: Chip) -> np.ndarray:
@@ -385,7 +405,7 @@ def _lines(run: np.ndarray, pitch: np.ndarray | int, line: int) -> np.ndarray:
     """
     distance = np.gcd(pitch, line)
     places = line // distance
-    return np.asarray(line * (places + _quotient(run, distance) - 1) / places)
+    return np.asarray(line * (places + quotient(run, distance) - 1) / places)
 
 
 # ---- on the way out ----------------------------------------------------------------------------------------------
@@ -409,17 +429,16 @@ class _Results(NamedTuple):
         elements = images * positions * of.outputs
         run = positions * problem.result_bytes
         lines = images * of.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
-        heads = of.rounds * of.pieces * problem.stages * (chip.vector.head_cycles + chip.vector.tail_cycles)
         through_ub, result_in = problem.slave_bytes > 0, problem.memory_of("result")
-        taken = images * positions * _rounded(of.outputs, FRACTAL) * 4
+        taken = images * positions * rounded(of.outputs, FRACTAL) * 4
         return _Results(
             fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else f"l0c_{result_in}"),
-            vector_cycles=elements * problem.vector_bytes / chip.vector.bytes_per_cycle + heads,
+            vector_cycles=problem.epilogue.vector_cycles(elements, of.rounds * of.pieces, chip),
             store_cycles=lines / _rate(chip, f"ub_{result_in}") if through_ub else np.zeros(len(lines)),
             line_bytes=lines,
-            side_bytes=lines * problem.side_bytes / max(1, problem.result_bytes),
+            side_bytes=lines * problem.epilogue.side_bytes / max(1, problem.result_bytes),
             result_in=result_in,
-            sides_in=problem.memory_of("sides"),
+            sides_in="llb" if problem.epilogue.sides_near else "ddr",
         )
 
 

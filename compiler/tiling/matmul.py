@@ -7,6 +7,7 @@ while the rows do). The result leaves in groups of columns, so that UB need not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from compiler.tiling.cube import Cut
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul_problem import Problem, Tile, describe, problem_of
 from compiler.tiling.matmul_tiles import candidates
-from compiler.tiling.matmul_work import work_of
+from compiler.tiling.matmul_work import work_of, works_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.template import NoFeasibleTile, Tiled
@@ -35,6 +36,9 @@ class MatmulSpace:
 
     def work(self, tile: Tile) -> Work:
         return work_of(tile, self.problem, self.chip)
+
+    def work_of_all(self, tiles: Sequence[Tile]) -> Work:
+        return works_of(tiles, self.problem, self.chip)
 
     def taken(self, tile: Tile) -> dict[str, int]:
         return tile.bytes_of(self.problem)

@@ -11,6 +11,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.epilogue import NO_EPILOGUE, Epilogue, epilogue_of
 from compiler.tiling.grids import Grid
 from compiler.tiling.masters import Master, last_variable
 from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
@@ -30,6 +31,7 @@ class Problem:
     k: int
     dtype: str
     slave_bytes: int  # of UB per element of a tile: the stages behind the product
+    epilogue: Epilogue = NO_EPILOGUE  # and what they do
     transposed_a: bool = False
     transposed_b: bool = False
     result_bytes: int = 4
@@ -70,6 +72,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         k=prod(extents[v] for v in along["k"]),
         dtype=cube.isa_dtype(a.source),
         slave_bytes=cube.slave_bytes(sch, master.block, chip),
+        epilogue=epilogue_of(sch, master),
         transposed_a=last_variable(a) in along["m"],
         transposed_b=last_variable(b) in along["k"] and bool(along["n"]),
         result_bytes=DTYPES[cube.isa_dtype(result)].itemsize,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.grids import grids, readers
 from compiler.tiling.matmul_problem import Problem, Tile
-from compiler.tiling.matmul_work import line_share, work_of
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.matmul_work import line_share, works_of
+from compiler.tiling.search import analytical_cycles_of_all
 
 BLOCKS = 48  # ways to cut the result that are looked at closely
 TRIPS = 64  # tiles of a core along one axis, at most, that are worth a try
@@ -27,22 +29,24 @@ EXPOSED = 1 / 16  # of what a queue does, that others wait for after all
 def candidates(problem: Problem, chip: Chip) -> list[Tile]:
     """All tiles worth a try that fit the chip, the cheapest first."""
     for slots in (2, 1):
-        coarse = list(dict.fromkeys(_tiles(problem, chip, slots)))
-        coarse.sort(key=lambda tile: _cycles(tile, problem, chip))
+        coarse = _cheapest_first(list(dict.fromkeys(_tiles(problem, chip, slots))), problem, chip)
         scarce = "ub" if problem.slave_bytes else "l1"
         smaller = {tile.bytes_of(problem)[scarce].bit_length(): tile for tile in reversed(coarse)}
         coarse = list(dict.fromkeys([*coarse[:BLOCKS], *smaller.values()]))
         found = list(dict.fromkeys(fine for tile in coarse for fine in _refined(tile, problem, chip, slots)))
         if found:
-            return sorted(found, key=lambda tile: _cycles(tile, problem, chip))
+            return _cheapest_first(found, problem, chip)
     return []
 
 
-def _cycles(tile: Tile, problem: Problem, chip: Chip) -> float:
+def _cheapest_first(tiles: list[Tile], problem: Problem, chip: Chip) -> list[Tile]:
     """Of tiles whose busiest queue takes as long, the one whose other queues are less busy hides them better."""
-    work = work_of(tile, problem, chip)
+    if not tiles:
+        return []
+    work = works_of(tiles, problem, chip)
     others = work.cube_cycles + work.mte1_cycles + work.mte2_cycles + work.mte3_cycles + work.fix_cycles
-    return analytical_cycles(work, chip) + others * EXPOSED
+    order = np.argsort(analytical_cycles_of_all(work, chip) + others * EXPOSED, kind="stable")
+    return [tiles[index] for index in order]
 
 
 def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:

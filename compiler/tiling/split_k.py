@@ -18,12 +18,14 @@ from tvm import ir, s_tir, te, tirx
 from compiler.codegen.residence import llb_pays
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.epilogue import NO_EPILOGUE
 from compiler.tiling.masters import masters_of
 from compiler.tiling.matmul_problem import Problem, problem_of
 from compiler.tiling.matmul_tiles import candidates
-from compiler.tiling.matmul_work import ddr_bytes_per_cycle, work_of
+from compiler.tiling.matmul_work import ddr_bytes_per_cycle, works_of
 from compiler.tiling.ranking import predicted_cycles
 from compiler.tiling.schedule import schedule_of
+from compiler.tiling.search import works_in
 from compiler.tir.structure import structural_map, structural_walk
 
 SWITCH = "split-k"  # what ablations call it
@@ -96,14 +98,14 @@ def _least_cycles(problem: Problem, chip: Chip) -> float:
 def _cycles_in_parts(problem: Problem, count: int, chip: Chip) -> float:
     part = replace(
         problem, batch=(count,), batch_of=("",), k=problem.k // count, result_bytes=SUM_BYTES,
-        slave_bytes=0 if cube.path(chip, "l0c", "ddr") else SUM_BYTES,
+        slave_bytes=0 if cube.path(chip, "l0c", "ddr") else SUM_BYTES, epilogue=NO_EPILOGUE,
     )  # fmt: skip
     return _product_cycles(part, chip) + _sum_cycles(problem, count, chip)
 
 
 def _product_cycles(problem: Problem, chip: Chip) -> float:
-    works = [work_of(tile, problem, chip) for tile in candidates(problem, chip)]
-    return float(predicted_cycles(works, chip).min()) if works else float("inf")
+    tiles = candidates(problem, chip)
+    return float(predicted_cycles(works_in(works_of(tiles, problem, chip)), chip).min()) if tiles else float("inf")
 
 
 def _sum_cycles(problem: Problem, count: int, chip: Chip) -> float:
