@@ -77,6 +77,7 @@ def compile(
     observer: Observer | None = None,
     ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     schedule: str | os.PathLike[str] | Manual | None = None,
+    tune: int = 0,
 ) -> Artifact:
     """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
 
@@ -84,15 +85,16 @@ def compile(
     name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
     chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
     (by default one per core of the host); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
-    or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. Raises what
-    `compiler.errors` lists.
+    or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. ``tune`` is how
+    many other tiles each kernel's first one is compared with on the simulator: more take longer to compile, and fewer
+    cycles. Raises what `compiler.errors` lists.
     """
     from compiler.driver import Options, compile_model
     from compiler.report.compilation import report_of
     from compiler.schedule.files import written
 
     sources = (ops,) if isinstance(ops, str | os.PathLike) else tuple(ops)
-    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule)
+    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule, tune)
     compilation = compile_model(_source(model), _chip(chip), options, observer)
     compiled = _named(compilation.model, model)
     report = report_of(replace(compilation, model=compiled))
@@ -116,6 +118,7 @@ def compile_operator(
     jobs: int | None = None,
     observer: Observer | None = None,
     ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    tune: int = 0,
 ) -> Artifact:
     """Compile one operator, by its full name or the decorated function, as `compile` does a model that calls it.
 
@@ -127,7 +130,7 @@ def compile_operator(
 
     load_operators(ops)
     model = model_of(operator_called(operator), inputs, attributes or {}, outputs)
-    return compile(model, chip, host_kernels=host_kernels, cache=cache, jobs=jobs, observer=observer)
+    return compile(model, chip, host_kernels=host_kernels, cache=cache, jobs=jobs, observer=observer, tune=tune)
 
 
 def load(

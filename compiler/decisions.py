@@ -48,7 +48,7 @@ class Memory:
         watched = observer.watchers or observer.stop_after is not None or observer.without
         if not options.cache or watched or options.ops or options.schedule is not None:
             return None
-        asked = [options.precision, options.shapes, options.dims, options.host_kernels]
+        asked = [options.precision, options.shapes, options.dims, options.host_kernels, options.tune]
         said = sha256(json.dumps(["decisions", *asked], sort_keys=True, default=list).encode()).hexdigest()
         # The same file may be another graph: by operators that somebody declared.
         graph = f"{imported.source_sha256} {structural_hash(imported.module)}"

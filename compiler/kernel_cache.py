@@ -159,7 +159,7 @@ def default_folder() -> Path:
     return Path(root) / "tilewright" / "kernels"
 
 
-def key_of(func: Any, schedule: str, chip: Chip) -> Key:
+def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0) -> Key:
     """The key of a kernel; names that say nothing of the code are left out.
 
     Which of its tensors lie in LLB, and what is left of that, follows from the chip and is told apart like it.
@@ -168,7 +168,8 @@ def key_of(func: Any, schedule: str, chip: Chip) -> Key:
     for name in list(func.attrs.keys() if func.attrs else ()):
         if name in ("global_symbol", COMMON, NEAR, ROOM, STRIDES) or name.startswith("tw."):
             func = func.without_attr(name)
-    return Key(_digest(func.script(show_meta=True)), schedule, machine, compiler_digest())
+    searched = f"{schedule}, {tries} tries" if tries else schedule
+    return Key(_digest(func.script(show_meta=True)), searched, machine, compiler_digest())
 
 
 @cache

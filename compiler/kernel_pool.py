@@ -36,6 +36,7 @@ class Job:
     func: Any
     schedule: str
     name: str
+    tries: int = 0  # of tiles beside the first; as many as usual where none are asked for
 
 
 Result = Kernel | NoRoadLeft
@@ -46,7 +47,7 @@ def compile_jobs(
 ) -> list[Result]:
     """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
     watched = bool(observer.watchers or observer.stop_after or observer.without - {OVERLAP, LLB_PLACEMENT})
-    keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip) for job in jobs]
+    keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip, job.tries) for job in jobs]
     found: dict[int, Result] = {}
     for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):
         kernel = None if key is None or cache is None else cache.load(key, job.name)
@@ -143,7 +144,7 @@ def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
     try:
         _Inherited.is_warm = True
         with uncollected():  # while tens of thousands of its tiles are alive
-            return compile_kernel(job.func, job.schedule, chip, observer, job.name)
+            return compile_kernel(job.func, job.schedule, chip, observer, job.name, job.tries)
     except NoRoadLeft as error:
         return error
     finally:

@@ -54,6 +54,7 @@ SHRINK = 0.7  # of the memory that did not suffice, what the next tile may take
 # above 3,000 cycles 1 % less with two), and for a chip of which nothing was learned (ResNet-50 takes 1.6 % less with
 # four there).
 NEAR, UNLEARNED_RIVALS = 1.08, 4
+TRIED_NEAR = 1.3  # where so many are asked for that some may be worse by ranking
 RIVALS = ((20_000, 3), (3_000, 2), (1_000, 1))  # from so many cycles on
 # Those that take no more than this by the cycle model are simulated, for it is off by more now and then (with programs
 # compared so, too, single operators take 1.3 % less in the mean on tw1, and one 14 %; on tw2 0.2 %).
@@ -104,11 +105,16 @@ class Kernel:
     choices: tuple[Choice, ...] = field(default=(), compare=False)  # the one taken first; not kept in the cache
 
 
-def compile_kernel(func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel") -> Kernel:
-    """The code of a PrimFunc whose master operator is of class ``schedule``."""
+def compile_kernel(
+    func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel", tries: int = 0
+) -> Kernel:
+    """The code of a PrimFunc whose master operator is of class ``schedule``.
+
+    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for.
+    """
     roads: list[Road] = []
     for template in _templates(func, schedule):
-        lowering = _Lowering(chip, observer, name, roads)
+        lowering = _Lowering(chip, observer, name, roads, tries)
         if hasattr(template, "space"):
             found = _by_space(func, template, lowering)
         else:
@@ -151,6 +157,7 @@ class _Lowering:
     observer: pipeline.Observer
     name: str
     roads: list[Road]
+    tries: int = 0
     attempts: int = 0
     _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
     _other_loads: dict[str, Tiled] = field(default_factory=dict)  # of drafts, whose loads may come as a whole instead
@@ -264,7 +271,7 @@ def _first(
     while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
-        rivals = _rivals(tried, left, lowering.chip) if compares else []
+        rivals = _rivals(tried, left, lowering.chip, lowering.tries) if compares else []
         try:
             return lowering.kernel(space.apply(tried.tile), tried.cycles, draft=bool(rivals)), rivals
         except MemoryOverflow as error:
@@ -286,17 +293,21 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(found: Ranked, left: list[Ranked], chip: Chip) -> list[Ranked]:
+def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0) -> list[Ranked]:
     """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
     analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good.
     Those come first that are least like those before: by how many times the cycles one of their queues is busy, or how
-    many times the trips, turns or loads they have. Where ranking is wrong about a tile, it is about those like it."""
+    many times the trips, turns or loads they have. Where ranking is wrong about a tile, it is about those like it. Of
+    many that are asked for, the first half comes in order.
+    """
     most = next((count for cycles, count in RIVALS if found.cycles >= cycles), 0)
+    if most and forest_of(chip) is None:
+        most = UNLEARNED_RIVALS
+    most, near_by = (tries, TRIED_NEAR) if tries else (most, NEAR)
     if not most or not left:
         return []
-    most = UNLEARNED_RIVALS if forest_of(chip) is None else most
     plain = min(left, key=lambda one: one.analytical_cycles)
-    near = [one for one in left if one.cycles <= found.cycles * NEAR]
+    near = [one for one in left if one.cycles <= found.cycles * near_by]
     tiles = [found, *([plain] if plain.analytical_cycles < found.analytical_cycles else []), *near]
     of_all: tuple[Any, ...] = found.works
     columns = Work(*(column[[one.number for one in tiles]] for column in of_all))
@@ -309,7 +320,8 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip) -> list[Ranked]:
         other = other & (works != works[:, last, None]).any(axis=0)
         if not other.any():
             break
-        order.append(int(np.where(other, apart, -1.0).argmax()))
+        in_order = len(order) <= tries // 2
+        order.append(int((other if in_order else np.where(other, apart, -1.0)).argmax()))
     return [tiles[index] for index in order[1 : most + 1]]
 
 

@@ -325,7 +325,7 @@ class ModelKernels:
             placed = held_in_common(placed_near(func.with_attr(CONSTANTS, lasting), near, room), common)
             placed = strided(placed, strides)
             self._told[told] = func, with_replaced(placed)
-        return Job(self._told[told][1], schedule, self._name(members))
+        return Job(self._told[told][1], schedule, self._name(members), self.options.tune)
 
     @cached_property
     def _common(self) -> frozenset[str]:

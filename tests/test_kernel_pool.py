@@ -74,8 +74,8 @@ def test_the_first_kernel_is_not_waited_for_where_one_was_compiled_before(
 ) -> None:
     compile_one = kernel_pool.compile_kernel
 
-    def named(func: Any, schedule: str, chip: Any, observer: Observer, name: str) -> Kernel:
-        return replace(compile_one(func, schedule, chip, observer, name), name=str(os.getpid()))
+    def named(func: Any, schedule: str, chip: Any, observer: Observer, name: str, tries: int) -> Kernel:
+        return replace(compile_one(func, schedule, chip, observer, name, tries), name=str(os.getpid()))
 
     monkeypatch.setattr(kernel_pool, "compile_kernel", named)
     monkeypatch.setattr(kernel_pool._Inherited, "is_warm", is_warm)

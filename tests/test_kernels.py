@@ -17,7 +17,7 @@ from compiler.pipeline import Observer
 from compiler.target import load_chip
 from compiler.tiling.ranking import Ranked, ranked
 from compiler.tiling.search import Work, columns_of
-from compiler.timing import TIMING
+from compiler.timing import TIMING, kernel_cycles
 
 CHIP = load_chip("tiny")
 
@@ -146,6 +146,23 @@ def test_more_tiles_are_compared_on_a_chip_of_which_nothing_was_learned() -> Non
         compile_kernel(product(), "matmul", each, Observer(), "product") for each in (chip, replace(chip, clock_mhz=7))
     )
     assert 1 + kernels.RIVALS[-1][1] <= len(known.choices) < len(unknown.choices) <= 1 + kernels.UNLEARNED_RIVALS
+
+
+def test_more_tiles_are_tried_where_they_are_asked_for() -> None:
+    chip = load_chip("tw1")
+    usual, tuned = (compile_kernel(product(), "matmul", chip, Observer(), "product", tries) for tries in (0, 8))
+    assert len(usual.choices) <= 1 + kernels.RIVALS[0][1] < len(tuned.choices) <= 1 + 8 + 1  # one with other loads
+    cycles = [kernel_cycles(each.code, chip) or 0 for each in (tuned, usual)]
+    assert 0 < cycles[0] <= cycles[1]
+
+
+def test_the_first_half_of_many_tiles_comes_in_order_and_the_others_are_least_alike() -> None:
+    works = columns_of([Work(cores=8, cube_cycles=4000.0 + at) for at in range(20)])
+    near = [Ranked(at, works, at, 5000.0 + 50 * at, 5000.0) for at in range(20)]
+    tried = [one.tile for one in _rivals(near[0], near[1:], load_chip("tw1"), 6)]
+    assert tried[:3] == [1, 2, 3]
+    assert len(tried) == 6
+    assert tried[3] == 19
 
 
 def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:

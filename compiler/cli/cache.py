@@ -61,7 +61,7 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
     for use in kernels.uses():
         same = kernels.key(use)
         if same not in found:
-            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip))
+            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip, use.job.tries))
             found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
         found[same]["uses"] += 1
     return {"chip": chip.name, "kernels": list(found.values())}

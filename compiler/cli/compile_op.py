@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.cli.answer import print_json
-from compiler.cli.model_options import add_ops_option
+from compiler.cli.model_options import add_ops_option, add_tune_option
 from compiler.cli.words import assignments
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", default="tw1", help="the chip: a name, or the path of a .toml file (default: tw1)")
     parser.add_argument("--require-npu", action="store_true", help="fail, with 5, where it cannot run on the chip")
     add_ops_option(parser)
+    add_tune_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +52,12 @@ def run(args: argparse.Namespace) -> int:
     declared = operator_called(args.name)
     attributes = {name: _value(declared.signature.attributes.get(name), text) for name, text in words.items()}
     artifact = compile_operator(
-        args.name, {**types, **constants}, args.chip, attributes=attributes, host_kernels=not args.require_npu
+        args.name,
+        {**types, **constants},
+        args.chip,
+        attributes=attributes,
+        host_kernels=not args.require_npu,
+        tune=args.tune or 0,
     )
     output = Path(args.output or f"{declared.name}.twm")
     artifact.save(output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from compiler.cli.words import assignments, extent
+from compiler.cli.words import assignments, extent, positive
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--require-npu", action="store_true", help="fail, with 5, where an operator cannot run on the chip"
     )
     group.add_argument("--schedule", metavar="FILE", help="run the graph as this file says (compile --dump-schedule)")
+    add_tune_option(group)
     group.add_argument("--no-progress", action="store_true", help="draw no progress bar, even on a terminal")
 
 
@@ -42,6 +43,12 @@ def add_ops_option(parser: Any) -> None:
     )
 
 
+def add_tune_option(parser: Any) -> None:
+    parser.add_argument(
+        "--tune", metavar="N", type=positive, help="try N more tiles for each kernel (default: at most 3); takes longer"
+    )
+
+
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options as keywords of `compiler.compile`."""
     return {
@@ -52,6 +59,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "host_kernels": not args.require_npu,
         "ops": tuple(args.ops),
         "schedule": args.schedule,
+        "tune": args.tune or 0,
     }
 
 
@@ -74,7 +82,7 @@ def refuse_model_options(args: argparse.Namespace, file: str) -> None:
         raise UsageError(Problem("TW0002", text))
 
 
-MODEL_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu", "ops", "schedule")
+MODEL_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu", "ops", "schedule", "tune")
 
 
 def _shape(text: str) -> tuple[int, ...]:

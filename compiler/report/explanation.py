@@ -87,9 +87,9 @@ def explain(kernels: ModelKernels, use: Use) -> Explanation:
             decisions[kernel] = list(emission.decisions)
 
     members, nodes, end = tuple(_members(kernels, use)), kernels.nodes(use), _end(kernels, use)
-    head = (use.job.name, nodes, use.job.schedule, members, end)
+    job, head = use.job, (use.job.name, nodes, use.job.schedule, members, end)
     try:
-        kernel = compile_kernel(use.job.func, use.job.schedule, kernels.chip, Observer([watch]), use.job.name)
+        kernel = compile_kernel(job.func, job.schedule, kernels.chip, Observer([watch]), job.name, job.tries)
     except NoRoadLeft as error:
         parts = kernels.apart(use) if use.group is not None else ()
         return Explanation(*head, roads=error.roads, parts=tuple(explain(kernels, part) for part in parts))

@@ -91,8 +91,9 @@ def stopped(
 
 def _compile(kernels: ModelKernels, use: Use, observer: pipeline.Observer) -> None:
     """As the driver does it: what cannot be one kernel is taken apart."""
+    job = use.job
     try:
-        compile_kernel(use.job.func, use.job.schedule, kernels.chip, observer, use.job.name)
+        compile_kernel(job.func, job.schedule, kernels.chip, observer, job.name, job.tries)
     except NoRoadLeft:
         for part in kernels.apart(use) if use.group is not None else ():
             _compile(kernels, part, observer)

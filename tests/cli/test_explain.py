@@ -124,10 +124,10 @@ def test_a_node_without_a_kernel_is_explained_too(tmp_path: Path, capsys: Captur
 def test_what_does_not_fit_is_explained_with_its_parts(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_groups(func: Any, schedule: str, chip: Any, observer: Any, name: str) -> Any:
+    def no_groups(func: Any, schedule: str, chip: Any, observer: Any, name: str, tries: int) -> Any:
         if "+" in name:
             raise NoRoadLeft(name, [Road("tiles of 4", "local memory is too small")])
-        return compile_kernel(func, schedule, chip, observer, name)
+        return compile_kernel(func, schedule, chip, observer, name, tries)
 
     monkeypatch.setattr(explanation, "compile_kernel", no_groups)
     assert main(explained(chain(tmp_path, "Relu", "Exp"), "exp1")) == 0
