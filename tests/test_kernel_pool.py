@@ -133,10 +133,10 @@ def test_a_kernel_without_a_road_says_what_was_tried(
 ) -> None:
     compile_one = kernel_pool.compile_kernel
 
-    def sometimes(func: Any, schedule: str, chip: Any, observer: Observer, name: str) -> Kernel:
+    def sometimes(func: Any, schedule: str, chip: Any, observer: Observer, name: str, tries: int) -> Kernel:
         if name == "kernel1":
             raise NoRoadLeft(name, [Road("a tile", "too large")])
-        return compile_one(func, schedule, chip, observer, name)
+        return compile_one(func, schedule, chip, observer, name, tries)
 
     monkeypatch.setattr(kernel_pool, "compile_kernel", sometimes)
     found = KernelCache(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -40,11 +41,11 @@ class Problem:
     common: frozenset[str] = frozenset()  # of "a" and "b", what other clusters load, too
     room_bytes: int = NO_LIMIT  # of LLB, for what cores share
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         return DTYPES[self.dtype].itemsize
 
-    @property
+    @cached_property
     def k0(self) -> int:
         return DTYPES[self.dtype].fractal_k
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -124,14 +125,15 @@ def _may_hold_a_part(tile: Tile, problem: Problem, chip: Chip) -> bool:
     return alone and not problem.batch and tile.held not in problem.near and "ddr_llb" in chip.path
 
 
-def _cuts(extent: int, blocks: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=1024)
+def _cuts(extent: int, blocks: int) -> tuple[tuple[int, int], ...]:
     """(trips, size): a block cut into even tiles of whole fractals, the largest first."""
     block = ceil_div(extent, blocks)
     found: dict[int, int] = {}
     for trips in range(1, TRIPS + 1):
         size = ceil_to(ceil_div(block, trips), FRACTAL)
         found.setdefault(size, ceil_div(block, size))
-    return [(trips, size) for size, trips in found.items()]
+    return tuple((trips, size) for size, trips in found.items())
 
 
 def _step(problem: Problem, chip: Chip, slots: int, m: int, n: int) -> int:
@@ -180,13 +182,15 @@ def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[T
 
 
 def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
-    taken = tile.bytes_of(problem)
+    if not tile.columns and problem.slave_bytes:
+        return False
     a, b = tile.l1_bytes(problem)
     # A second slot of what is held would only be of use from one block of the result to the next.
-    taken["l1"] = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
-    taken["l1"] += tile.passing_bytes(problem) * slots
+    in_l1 = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
+    if in_l1 + tile.passing_bytes(problem) * slots > chip.memory.l1_bytes:
+        return False
+    taken = tile.bytes_of(problem)
+    del taken["l1"]
     for name in ("l0a", "l0b", "ub"):
         taken[name] *= slots
-    return (tile.columns > 0 or not problem.slave_bytes) and all(
-        size <= chip.memory_bytes(name) for name, size in taken.items()
-    )
+    return all(size <= chip.memory_bytes(name) for name, size in taken.items())
