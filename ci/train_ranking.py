@@ -28,7 +28,7 @@ from compiler.tiling.ranking import FEATURES, Forest, features
 from compiler.tiling.search import analytical_cycles
 
 FOLDER = Path(compiler.tiling.__file__).parent / "models"
-KERNELS, TILES = 220, 12
+KERNELS, TILES = 440, 12
 PICKS = 3  # tiles of each that are timed because they come first by what was learned from the others
 TREES = 300
 COMMON = 0.5  # of what a forest is off by for all tiles of a kernel alike, what it is to learn: order does not need it
@@ -37,7 +37,7 @@ PARAMETERS = {
     "tree_method": "exact",
     "max_depth": 5,
     "eta": 0.04,
-    "min_child_weight": 3.0,
+    "min_child_weight": 1.0,
     "subsample": 0.7,
     "colsample_bytree": 0.6,
     "lambda": 1.0,

@@ -166,6 +166,7 @@ class _Operand:
     once: np.ndarray  # of these, those of something new
     bytes: np.ndarray  # of lines
     slow_bytes: np.ndarray  # as long as they take to come to the core
+    slow_runs: np.ndarray  # how much longer it takes DDR to bring rows that end within a block to the core itself
     own_bytes: np.ndarray  # without what lines have beside them
 
     def brought(self, resident: np.ndarray) -> np.ndarray:
@@ -180,7 +181,8 @@ class _Operand:
     @property
     def of_all_bytes(self) -> np.ndarray:
         """Of all cores, in one load each."""
-        return np.asarray(self.parts * self.bytes / self.alike)
+        slower = np.where(self.shared, 1.0, self.slow_runs)
+        return np.asarray(self.parts * self.bytes * slower / self.alike)
 
 
 def _operands(of: _Columns, problem: Problem, chip: Chip) -> dict[str, _Operand]:
@@ -188,6 +190,7 @@ def _operands(of: _Columns, problem: Problem, chip: Chip) -> dict[str, _Operand]
     again = {"a": of.only["b"] * of.n_trips, "b": of.only["a"] * of.m_trips}
     elements = {"a": of.m * problem.k, "b": of.n * problem.k}
     both = [readers(tile.grid, problem.batch_of, chip.cores_per_cluster) for tile in of.tiles]
+    rows, block = _rows(of, problem), chip.block_bytes // problem.itemsize
     found = {}
     for at, name in enumerate("ab"):
         once, own = of.rounds // again[name], elements[name] * problem.itemsize
@@ -203,6 +206,7 @@ def _operands(of: _Columns, problem: Problem, chip: Chip) -> dict[str, _Operand]
             once=once,
             bytes=own * lines[name],
             slow_bytes=own * lines[name] * slowness[name],
+            slow_runs=np.where(rows[name][0] % block > 0, _slower(chip), 1.0),
             own_bytes=own,
         )
     return found
@@ -231,7 +235,7 @@ class _Loads:
         both = _operands(of, problem, chip)
         slots = _slots(of, both, min(problem.room_bytes, chip.memory.llb_bytes), chip)
         resident, in_turns = slots == ALL_SLOTS, slots >= LEAST_SLOTS * 2
-        both = _as_shared(both, chunks, cluster, resident, slots >= LEAST_SLOTS, chip)
+        both = _as_shared(both, of.held, chunks, cluster, resident, slots >= LEAST_SLOTS, chip)
         far_rate = ddr_bytes_per_cycle(chip)
         llb_rate = np.minimum(_from_llb(chip).bytes_per_cycle, chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
         relay = np.where(both["a"].shared | both["b"].shared, relay_cycles(chip), 0)
@@ -298,6 +302,7 @@ def _slots(of: _Columns, both: Mapping[str, _Operand], room: int, chip: Chip) ->
 
 def _as_shared(
     both: dict[str, _Operand],
+    held: Mapping[str, np.ndarray],
     chunks: np.ndarray,
     cluster: np.ndarray,
     resident: np.ndarray,
@@ -310,7 +315,10 @@ def _as_shared(
     """
     none = np.zeros(len(chunks), bool)
     alone = {name: replace(one, shared=none) for name, one in both.items()}
-    shared = {name: replace(one, shared=one.shared & fits) for name, one in both.items()}
+    # What is held is not loaded in all turns: slots that are used again would be waited for in vain.
+    shared = {
+        name: replace(one, shared=one.shared & np.where(held[name], resident, fits)) for name, one in both.items()
+    }
     arrival = _to_llb(chip).latency_cycles + chip.sync.cross_flag_cycles
 
     def cycles(*operands: _Operand) -> np.ndarray:
@@ -374,16 +382,14 @@ def _rows(of: _Columns, problem: Problem) -> dict[str, tuple[np.ndarray, int]]:
 
 
 def _slowness(of: _Columns, problem: Problem, chip: Chip) -> dict[str, np.ndarray]:
-    """How much longer a core waits for a and b whose rows end in the middle of a block of elements: that halves the
-    rate at which they come to it, but not what DDR moves.
-    """
+    """How much longer a core waits for a and b whose rows end in the middle of a block of elements."""
     rows, block = _rows(of, problem), chip.block_bytes // problem.itemsize
     whole = np.full(len(of.tiles), problem.k)
     own = {"a": of.m * of.m_trips if problem.transposed_a else whole}
     own["b"] = whole if problem.transposed_b else of.n * of.n_trips
-    slower = 100 / chip.transfer.ragged_nz_percent - 1
     return {
-        name: _ragged(run, pitch, np.minimum(own[name], pitch), block, slower) for name, (run, pitch) in rows.items()
+        name: _ragged(run, pitch, np.minimum(own[name], pitch), block, _slower(chip))
+        for name, (run, pitch) in rows.items()
     }
 
 
@@ -392,8 +398,13 @@ def _ragged(run: np.ndarray, pitch: int, own: np.ndarray, block: int, slower: fl
     in runs of which those are slower that are no whole blocks.
     """
     last = pitch - (quotient(pitch, own) - 1) * own
-    at_the_end = np.maximum(1.0, (last + slower * (last % run)) / own) if pitch % block else np.ones(len(run))
-    return np.where(run % block > 0, 1 + slower, at_the_end)
+    at_the_end = np.maximum(1.0, (last + (slower - 1) * (last % run)) / own) if pitch % block else np.ones(len(run))
+    return np.where(run % block > 0, slower, at_the_end)
+
+
+def _slower(chip: Chip) -> float:
+    """Loads of rows that end within a block."""
+    return 100 / chip.transfer.ragged_nz_percent
 
 
 def line_share(run: Any, pitch: int, line: int) -> Any:

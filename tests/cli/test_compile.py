@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import onnx
 import pytest
 
+from ci.performance.operators import OPERATORS
 from compiler.artifact import read_artifact
 from compiler.cli.main import main
 from tests.cli.onnx_models import saved
@@ -62,6 +64,18 @@ def test_json_has_all_of_the_report(tmp_path: Path, capsys: Capture) -> None:
     assert (content["precision"], content["offload_share"], content["npu_nodes"]) == ("fp16", 1.0, 4)
     assert content["bytes"] == (tmp_path / "perceptron.twm").stat().st_size
     assert {node for kernel in content["kernels"] for node in kernel["nodes"]} >= {"product_node", "sum_node"}
+
+
+def test_more_tiles_are_tried_and_known_when_they_are_asked_for_again(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "product.onnx")
+    onnx.save(next(each for each in OPERATORS if each.name == "gemm-256").model(), path)
+    found = []
+    for words in ([], ["--tune", "8"], ["--tune", "8", "--no-cache"]):
+        assert main(["compile", path, "--chip", "tw2", "--precision", "fp16", "--json", *words]) == 0
+        found.append(json.loads(capsys.readouterr().out)["timing"]["cycles"])
+    usual, tuned, again = found
+    assert tuned < usual
+    assert tuned == again
 
 
 @pytest.mark.parametrize("option", [["--dim", "batch=4"], ["--shape", "x=4x8"], ["--shape", "x=4,8"]])
