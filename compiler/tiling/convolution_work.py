@@ -47,10 +47,12 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     of = Columns(tiles, problem)
     rounds, products = of.rounds, of.rounds * of.products
     steps, chunks = of.steps, of.chunks
-    feature_map, weights = _as_shared(of, problem, chip)
     cores, bandwidth = of.used_cores, _bandwidth(chip)
-    map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
     out = _Results.of(of, problem, chip)
+    sides_in_ddr = 0.0 if problem.epilogue.sides_near else cores * out.side_bytes
+    stored_in_ddr = 0.0 if problem.memory_of("result") == "llb" else cores * out.line_bytes
+    feature_map, weights = _as_shared(of, problem, chip, sides_in_ddr + stored_in_ddr)
+    map_cycles, weight_cycles = feature_map.cycles(chip, cores), weights.cycles(chip, cores)
     cube = products * _product_cycles(of, problem, chip)
     near = _near_cycles(of, problem, chip)
     sharing = {"ddr": cores, "llb": np.minimum(cores, chip.cores_per_cluster)}  # who share the bandwidth
@@ -325,7 +327,7 @@ def _last_too(extent: int, chunk: np.ndarray) -> np.ndarray:
     return quotient(extent, chunk) * chunk
 
 
-def _as_shared(of: Columns, problem: Problem, chip: Chip) -> tuple[_Load, _Load]:
+def _as_shared(of: Columns, problem: Problem, chip: Chip, other_ddr: Any) -> tuple[_Load, _Load]:
     """Map and weights as `ShareLoads` leaves them: what pays by the greatest of DDR's and a queue's cycles comes to LLB
     once, what saves DDR the most first; the other only beside it, or where they pay together.
     """
@@ -334,7 +336,7 @@ def _as_shared(of: Columns, problem: Problem, chip: Chip) -> tuple[_Load, _Load]
     of_weights = [_weights_load(of, problem, chip, sharing=sharing) for sharing in (False, True)]
 
     def cycles(*loads: _Load) -> np.ndarray:
-        far = sum(load.ddr for load in loads) / _bandwidth(chip)["ddr"]
+        far = (sum(load.ddr for load in loads) + other_ddr) / _bandwidth(chip)["ddr"]
         queue = sum(load.queue_cycles(chip, cores) for load in loads)
         return np.asarray(np.maximum(far, queue) + arrival * (loads[0].shared | loads[1].shared))
 

@@ -44,7 +44,8 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     for path, width in (("l1_l0a", m16), ("l1_l0b", n16)):
         of_path = chip.path[path]
         near += steps * np.maximum(of_path.issue_cycles, width * of.step * problem.itemsize / of_path.bytes_per_cycle)
-    loads, out = _Loads.of(of, problem, chip, product), _Way.of(of, problem, chip)
+    out = _Way.of(of, problem, chip)
+    loads = _Loads.of(of, problem, chip, product, rounds * out.ddr_bytes)
     far = ddr_bytes_per_cycle(chip)
     ddr, llb = loads.ddr_bytes + rounds * out.ddr_bytes, loads.llb_bytes + rounds * out.llb_bytes
     last = out.last_cycles + product / chunks
@@ -226,7 +227,7 @@ class _Loads:
     sharers: np.ndarray
 
     @staticmethod
-    def of(of: _Columns, problem: Problem, chip: Chip, product: np.ndarray) -> _Loads:
+    def of(of: _Columns, problem: Problem, chip: Chip, product: np.ndarray, other_ddr: np.ndarray) -> _Loads:
         """Cores that share a load wait for each other's parts, so that all use DDR at once and then all LLB. What fits
         the kernel's room in LLB stays there; else slots are used in turn, and without room for these each core loads
         alone. What is held comes in piece by piece beside the first round of the other operand.
@@ -235,7 +236,7 @@ class _Loads:
         both = _operands(of, problem, chip)
         slots = _slots(of, both, min(problem.room_bytes, chip.memory.llb_bytes), chip)
         resident, in_turns = slots == ALL_SLOTS, slots >= LEAST_SLOTS * 2
-        both = _as_shared(both, of.held, chunks, cluster, resident, slots >= LEAST_SLOTS, chip)
+        both = _as_shared(both, of.held, chunks, cluster, resident, slots >= LEAST_SLOTS, other_ddr, chip)
         far_rate = ddr_bytes_per_cycle(chip)
         llb_rate = np.minimum(_from_llb(chip).bytes_per_cycle, chip.bandwidth.llb_bytes_per_kilocycle / 1000 / cluster)
         relay = np.where(both["a"].shared | both["b"].shared, relay_cycles(chip), 0)
@@ -307,6 +308,7 @@ def _as_shared(
     cluster: np.ndarray,
     resident: np.ndarray,
     fits: np.ndarray,
+    other_ddr: np.ndarray,
     chip: Chip,
 ) -> dict[str, _Operand]:
     """The operands as `ShareLoads` leaves them: cores of a cluster bring to LLB for each other what that pays for, by
@@ -322,7 +324,7 @@ def _as_shared(
     arrival = _to_llb(chip).latency_cycles + chip.sync.cross_flag_cycles
 
     def cycles(*operands: _Operand) -> np.ndarray:
-        far, queue, any_shared = np.zeros(len(chunks)), np.zeros(len(chunks)), none
+        far, queue, any_shared = other_ddr, np.zeros(len(chunks)), none
         for one in operands:
             times = one.brought(resident)
             far = far + (0.0 if one.near else times * one.of_all_bytes)

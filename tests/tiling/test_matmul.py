@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from ci.tile_samples import code_of
 from compiler import pipeline
 from compiler.operators.matmul import gemm, matmul, uncast_product
 from compiler.target import Chip, load_chip
@@ -299,3 +300,19 @@ def test_rows_that_end_within_a_block_slow_a_core_and_not_ddr() -> None:
     loaded_lines = (128 + 128 * 2 - 16) / (128 * 2)  # rows of 2000 bytes begin anywhere
     assert ragged.mte2_cycles > even.mte2_cycles
     assert ragged.ddr_bytes <= even.ddr_bytes * loaded_lines
+
+
+@pytest.mark.parametrize("chip_name", ["tw1", "tw2"])
+@pytest.mark.parametrize("shape", [(256, 256, 256), (512, 96, 384), (48, 3072, 96)])
+def test_ranking_knows_which_loads_the_pass_will_share(chip_name: str, shape: tuple[int, int, int]) -> None:
+    """Of five tiles the pass may decide otherwise about one, by what it sees of the kernel."""
+    chip = load_chip(chip_name)
+    a, b = te.placeholder((shape[0], shape[2]), "float16", "a"), te.placeholder((shape[2], shape[1]), "float16", "b")
+    space = template.space(te.create_prim_func([a, b, matmul(a, b)]), chip)
+    alike = []
+    for tile in space.tiles()[:40:8]:
+        code = code_of(space, tile, chip, "product")
+        assert code is not None
+        brings = any(("ddr", "llb") == instr.mods[:2] for instr in code.instrs)
+        alike.append(brings == (space.work(tile).shared > 0))
+    assert sum(alike) >= 4
