@@ -320,7 +320,7 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0) -> li
         other = other & (works != works[:, last, None]).any(axis=0)
         if not other.any():
             break
-        in_order = len(order) <= tries // 2
+        in_order = len(order) <= 1 + tries // 2
         order.append(int((other if in_order else np.where(other, apart, -1.0)).argmax()))
     return [tiles[index] for index in order[1 : most + 1]]
 
