@@ -293,10 +293,11 @@ class _Block:
         self._make_known(event.queue, self.knowledge.conflicts(event))
 
     def order_ahead(self, events: Iterable[Event], queues: tuple[Queue, ...] = ()) -> None:
-        """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only."""
+        """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only. Where
+        that waits, it may do so for any other queue, for which there was no flag."""
         needed: dict[Queue, int] = {}
         for event in events:
-            if event.queue == queues[-1] if queues else event.queue != Queue.S:
+            if event.queue != Queue.S if not queues else queues[-1] in (event.queue, Queue.S):
                 needed[event.queue] = needed.get(event.queue, 0) | self.knowledge.conflicts(event)
         for queue, members in needed.items():
             self._make_known(queue, members & self.knowledge.of_queue[queues[0]] if queues else members)
