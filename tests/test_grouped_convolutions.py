@@ -9,6 +9,15 @@ import onnxruntime
 import pytest
 
 import compiler
+from ci.tile_samples import code_of
+from compiler.driver import Options, plan
+from compiler.kernels import spaces
+from compiler.pipeline import Observer
+from compiler.sim.simulator import prepare
+from compiler.target import load_chip
+from compiler.timing import alone
+from models import layers
+from models.graph import Graph
 from tests.frontend.models import model, node
 
 CASES: list[dict[str, Any]] = [
@@ -80,3 +89,23 @@ def test_bf16(chip: str, number: int) -> None:
 def test_a_batch_whose_positions_would_share_places(chip: str) -> None:
     """Flattened to rows as they are, channels that are none of the result would lie where the next row begins."""
     check(chip, "fp16", {"x": (2, 24, 7, 9), "outputs": 24, "group": 3}, FOLLOWERS["Flatten"], True)
+
+
+def test_what_is_filled_once_is_waited_for_once() -> None:
+    """Rings have all flags between the two queues: the scalar unit waits, before the loops and not in each turn, or it
+    would dispatch nothing ahead."""
+    graph = Graph("depthwise", seed=0, opset=17)
+    weights, bias = graph.weight("w", np.ones((384, 1, 3, 3), np.float32)), graph.weight("b", np.ones(384, np.float32))
+    x = graph.input("x", np.dtype(np.float32), (16, 384, 14, 14))
+    made = graph.op("Conv", x, weights, bias, group=384, kernel_shape=[3, 3], pads=[1] * 4)
+    source = graph.finish({"y": layers.relu6(graph, made)}).SerializeToString()
+    kernels = plan(source, load_chip("tw1"), Options(precision="fp16", cache=False), Observer())
+    (job,) = (use.job for use in kernels.uses() if use.job.schedule == "convolution")
+    space = next(space for _, space in spaces(job.func, job.schedule, kernels.chip))
+    tile = next(t for t in space.tiles() if t.images == 2 and t.step == (1, 1, 1) and not t.held)
+    code = code_of(space, tile, kernels.chip, "depthwise")
+    assert code is not None
+    run = prepare(alone(code, kernels.chip), kernels.chip.all_alike())
+    classes = (run.program.instrs[pc] for pc in run.classes.pc.tolist())
+    waits = [instr.row.mnemonic == "wait_flag" and instr.mods[-1] == "s" for instr in classes]
+    assert 1 <= np.array(waits)[run.stream.klass].sum() <= run.stream.cores

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -197,21 +196,6 @@ def test_sums_begin_with_a_product_where_there_is_no_table(case: dict[str, Any],
     # What is always the same is filled once.
     assert found.count("filll0a") == 1
     assert found.index("filll0a") < found.index("mad")
-
-
-def test_what_is_filled_once_is_waited_for_once() -> None:
-    """Rings have all flags between the two queues: the scalar unit waits, before the loops and not in each turn, or it
-    would dispatch nothing ahead."""
-
-    def cut(func: Any, target: Any, _: int) -> Any:
-        space = template.space(func, target)
-        whole = (1, 1, 1)  # of a step: one element of the kernel
-        return space.apply(next(t for t in space.tiles() if t.images == 2 and t.step == whole and prod(t.trips) > 1))
-
-    case = {"x": (8, 256, 14, 14), "w": (256, 16, 3, 3), "pads": (1, 1, 1, 1), "group": 16}
-    found = check("tw1", case, "float16", bias="float32", relu=True, cut=cut)
-    (waits,) = [at for at, name in enumerate(found) if name == "wait_flag.mte1.s"]
-    assert found.index("filll0a") < waits < found.index("wait_flag.fix.m")
 
 
 def test_a_cube_that_is_busier_than_the_vector_unit_leaves_the_bias_to_it() -> None:
