@@ -296,9 +296,9 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
 def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0) -> list[Ranked]:
     """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
     analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good.
-    Those come first that are least like those before: by how many times the cycles one of their queues is busy, or how
-    many times the trips, turns or loads they have. Where ranking is wrong about a tile, it is about those like it. Of
-    many that are asked for, the first half comes in order.
+    The next in order comes first, then those that are least like those before: by how many times the cycles one of
+    their queues is busy, or how many times the trips, turns or loads they have. Where ranking is wrong about a tile, it
+    is about those like it. Of many that are asked for, the first half comes in order.
     """
     most = next((count for cycles, count in RIVALS if found.cycles >= cycles), 0)
     if most and forest_of(chip) is None:
@@ -320,7 +320,7 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0) -> li
         other = other & (works != works[:, last, None]).any(axis=0)
         if not other.any():
             break
-        in_order = len(order) <= 1 + tries // 2
+        in_order = len(order) <= max(1, tries // 2)
         order.append(int((other if in_order else np.where(other, apart, -1.0)).argmax()))
     return [tiles[index] for index in order[1 : most + 1]]
 

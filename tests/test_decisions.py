@@ -51,7 +51,7 @@ def first(searched: tuple[Compilation, Path], tmp_path: Path, monkeypatch: pytes
 def model() -> bytes:
     """Two convolutions that share a kernel, and a product whose sum is taken in parts."""
     rng = np.random.default_rng(1)
-    shapes = {"w": (64, 32, 3, 3), "v": (64, 64, 1, 1), "f": (16384, 64)}
+    shapes = {"w": (64, 16, 3, 3), "v": (64, 64, 1, 1), "f": (16384, 64)}
     weights = {name: rng.standard_normal(shape).astype(np.float32) / 32 for name, shape in shapes.items()}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
@@ -63,7 +63,7 @@ def model() -> bytes:
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32, 16, 16))],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 16, 16, 16))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 64))],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )

@@ -43,7 +43,7 @@ SOURCE = model(NODES, {"x": SHAPE}, ["y"], **WEIGHTS)
 LINES = ['"b" = 1  # a b', '"e" = 1  # c e', '"y" = 1  # f y']
 PLAIN = "clusters = 1\n[pieces]\n" + "\n".join(LINES) + "\n"
 KEPT = PLAIN.replace('"e" = 1', '"e" = { pieces = 1, in_l1 = true }')
-LESS_BYTES = 4096
+LESS_BYTES = 65536
 ALL_KEPT = KEPT.replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
 
 

@@ -171,12 +171,12 @@ def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:
     assert kernel.choices[0].modelled_cycles is None
 
 
-def test_tiles_least_like_those_before_are_compared_first_and_no_work_twice() -> None:
-    """The second asks the same of the chip as the first; of what is nearly so there is room for one, behind others."""
+def test_the_next_tile_is_compared_then_those_least_like_those_before_and_no_work_twice() -> None:
+    """The second asks the same of the chip as the first, so the third is the next."""
     cube = (4000.0, 4000.0, 4100.0, 4200.0, 2000.0)
     works = columns_of([Work(cores=8, cube_cycles=cycles) for cycles in cube])
     near = [Ranked(at, works, at, 5000.0 + at, 5000.0) for at in range(len(cube))]
-    assert [one.tile for one in _rivals(near[0], near[1:], load_chip("tw1"))] == [4, 3]
+    assert [one.tile for one in _rivals(near[0], near[1:], load_chip("tw1"))] == [2, 4]
 
 
 def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
@@ -186,9 +186,9 @@ def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
     works = columns_of([Work(cores=20, trips=each) for each in trips])
     equal = [Ranked(each, works, at, 5000.0, 5000.0) for at, each in enumerate(trips)]
     rivals = _rivals(equal[0], equal[1:], load_chip("tw2"))
-    assert [one.tile for one in rivals] == [40, 50]
+    assert [one.tile for one in rivals] == [55, 40]
     unequal = [one._replace(cycles=5000.0 + at) for at, one in enumerate(equal)]
-    assert [one.tile for one in _rivals(unequal[0], unequal[1:], load_chip("tw2"))] == [40, 50]
+    assert [one.tile for one in _rivals(unequal[0], unequal[1:], load_chip("tw2"))] == [55, 40]
     assert [one.tile for one in _rivals(equal[0], equal[1:2], load_chip("tw2"))] == [55], "rather than none"
 
 
@@ -198,4 +198,4 @@ def test_loads_a_turn_ahead_are_compared_with_loads_in_pieces() -> None:
     kernel = compile_kernel(product(512, 512, 256).func, "matmul", CHIP, Observer(), "product")
     ahead, pieces, *_ = kernel.choices
     assert ahead.tile == f"{pieces.tile}, loads a turn ahead" == kernel.tile
-    assert pieces.modelled_cycles and ahead.modelled_cycles and ahead.modelled_cycles < 0.9 * pieces.modelled_cycles
+    assert pieces.modelled_cycles and ahead.modelled_cycles and ahead.modelled_cycles < pieces.modelled_cycles

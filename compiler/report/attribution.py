@@ -277,8 +277,8 @@ class _Work:
         classes = self.run.classes
         moved, lines = classes.moved_bytes.tolist(), classes.line_bytes.tolist()
         for kernel, klass, count in self._ran:
-            if moved[klass]:
+            path = classes.path[klass]
+            if moved[klass] and path:  # what fills a memory comes from nowhere
                 more = Path(count, count * moved[klass], count * lines[klass])
-                path = classes.path[klass]
                 found[kernel][path] = found[kernel].get(path, Path(0, 0, 0)) + more
         return found
