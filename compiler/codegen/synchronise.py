@@ -293,8 +293,10 @@ class _Block:
         self._make_known(event.queue, self.knowledge.conflicts(event))
 
     def order_ahead(self, events: Iterable[Event], queues: tuple[Queue, ...] = ()) -> None:
-        """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only. Where
-        that waits, it may do so for any other queue, for which there was no flag."""
+        """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only.
+
+        Where the scalar unit is the one that waits, it may do so for any other queue, for which there was no flag.
+        """
         needed: dict[Queue, int] = {}
         for event in events:
             if event.queue != Queue.S if not queues else queues[-1] in (event.queue, Queue.S):
