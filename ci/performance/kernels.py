@@ -35,14 +35,14 @@ class Row:
         return self.measured.cycles / self.bound.cycles
 
 
-def row(name: str, chip: str) -> Row:
+def row(name: str, chip: str, tune: int = 0) -> Row:
     operator = next(each for each in OPERATORS if each.name == name)
     return Row(
         name,
         operator.family,
         chip,
         operator.bound(load_chip(chip)),
-        measure(operator.model(), chip),
+        measure(operator.model(), chip, tune=tune),
         _handwritten_cycles(operator, chip),
     )
 
@@ -58,10 +58,10 @@ def _handwritten_cycles(operator: Operator, chip: str) -> int | None:
     return simulate(found[0].program, found[0].chip).cycles if found else None
 
 
-def rows(names: Sequence[str], chips: Sequence[str], jobs: int) -> Iterator[Row]:
+def rows(names: Sequence[str], chips: Sequence[str], jobs: int, tune: int = 0) -> Iterator[Row]:
     """In the order of the list; a name may be a pattern, and no name stands for all."""
     chosen = [
-        (each.name, chip)
+        (each.name, chip, tune)
         for each in OPERATORS
         if not names or any(fnmatchcase(each.name, name) for name in names)
         for chip in chips

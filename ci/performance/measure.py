@@ -46,13 +46,15 @@ def measure(
     inputs: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     hazards: bool = False,
+    tune: int = 0,
 ) -> Measured:
     """Compile without a cache, in this process, and simulate; inputs count only where data decides the time.
 
     Those that are not given are drawn at random.
     """
     observer = Observer(without=without) if without else None
-    artifact = compiler.compile(model, chip, precision=precision, shapes=shapes, cache=False, jobs=1, observer=observer)
+    options: dict[str, Any] = {"precision": precision, "shapes": shapes, "tune": tune}
+    artifact = compiler.compile(model, chip, cache=False, jobs=1, observer=observer, **options)
     return measured_run(artifact.model, inputs or {}, hazards=hazards)
 
 
