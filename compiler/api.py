@@ -93,6 +93,8 @@ def compile(
     from compiler.report.compilation import report_of
     from compiler.schedule.files import written
 
+    if tune < 0:
+        raise UsageError(Problem("TW0002", f"tune is {tune}: it is a number of tiles, 0 for as many as usual"))
     sources = (ops,) if isinstance(ops, str | os.PathLike) else tuple(ops)
     options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule, tune)
     compilation = compile_model(_source(model), _chip(chip), options, observer)

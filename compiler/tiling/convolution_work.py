@@ -30,6 +30,7 @@ from compiler.tiling.convolution_tiles import (
     Problem,
     Tile,
 )
+from compiler.tiling.pieces import which_pay
 from compiler.tiling.search import Work, works_in
 
 OUTPUTS_LAST, PLACES_LAST = (N, GROUP, DO, HO, WO, OUT), (OUT, N, GROUP, DO, HO, WO)  # orders of cores
@@ -343,12 +344,10 @@ def _as_shared(of: Columns, problem: Problem, chip: Chip, other_ddr: Any) -> tup
     alone, both = cycles(of_map[0], of_weights[0]), cycles(of_map[1], of_weights[1])
     map_first = of_map[0].ddr - of_map[1].ddr >= of_weights[0].ddr - of_weights[1].ddr
     one = np.where(map_first, cycles(of_map[1], of_weights[0]), cycles(of_map[0], of_weights[1]))
-    pays = chip.sync.cross_flag_cycles
-    with_one = alone - one > pays
-    with_both = np.where(with_one, one, alone) - both > pays
+    map_pays, weights_pay = which_pay(alone, one, both, map_first, chip)
     return (
-        map_load(of, problem, chip, sharing=with_both | (with_one & map_first)),
-        _weights_load(of, problem, chip, sharing=with_both | (with_one & ~map_first)),
+        map_load(of, problem, chip, sharing=map_pays),
+        _weights_load(of, problem, chip, sharing=weights_pay),
     )
 
 

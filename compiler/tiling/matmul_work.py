@@ -20,7 +20,7 @@ from compiler.target.chip import Path_
 from compiler.tiling.arrays import most, quotient, rounded
 from compiler.tiling.grids import readers
 from compiler.tiling.matmul_problem import Problem, Tile
-from compiler.tiling.pieces import rows_may_be_cut
+from compiler.tiling.pieces import rows_may_be_cut, which_pay
 from compiler.tiling.search import Work, works_in
 
 HELD_UP = 0.7  # of the time of all reads from DDR, for which cores are held up though they take turns (measured)
@@ -134,10 +134,6 @@ class _Columns:
     def groups(self) -> np.ndarray:
         """Of columns, that leave one after another."""
         return np.where(self.through_ub, quotient(self.n, np.maximum(self.group_columns, 1)), 1)
-
-    @cached_property
-    def held_at_all(self) -> np.ndarray:
-        return np.asarray(self.held["a"] | self.held["b"])
 
     @cached_property
     def passing(self) -> np.ndarray:
@@ -336,13 +332,12 @@ def _as_shared(
         return np.asarray(np.maximum(far / ddr_bytes_per_cycle(chip), queue) + arrival * any_shared)
 
     saved = {name: alone[name].of_all_bytes - shared[name].of_all_bytes for name in both}
-    a_first, pays = saved["a"] >= saved["b"], chip.sync.cross_flag_cycles
-    none_cycles, both_cycles = cycles(*alone.values()), cycles(*shared.values())
-    one_cycles = np.where(a_first, cycles(shared["a"], alone["b"]), cycles(alone["a"], shared["b"]))
-    with_one = none_cycles - one_cycles > pays
-    with_both = np.where(with_one, one_cycles, none_cycles) - both_cycles > pays
-    chosen = {"a": with_both | (with_one & a_first), "b": with_both | (with_one & ~a_first)}
-    return {name: replace(one, shared=one.shared & chosen[name]) for name, one in shared.items()}
+    a_first = saved["a"] >= saved["b"]
+    one = np.where(a_first, cycles(shared["a"], alone["b"]), cycles(alone["a"], shared["b"]))
+    pay = which_pay(cycles(*alone.values()), one, cycles(*shared.values()), a_first, chip)
+    return {
+        name: replace(shared[name], shared=shared[name].shared & pays) for name, pays in zip("ab", pay, strict=True)
+    }
 
 
 def comes_in_pieces(of: _Columns, name: str, problem: Problem, chip: Chip) -> np.ndarray:
@@ -462,16 +457,17 @@ class _Way:
         lines = line_share(width * size, problem.n * size, chip.transfer.ddr_line_bytes)
         stored, read = results * size * lines, results * epilogue.side_bytes * lines
         to = "llb" if near else "ddr"
-        paths = {inside: chip.path.get(f"{inside}_{to}", chip.path[f"ub_{to}"]) for inside in ("ub", "l0c")}
-        out = stored / np.where(through_ub, paths["ub"].bytes_per_cycle, paths["l0c"].bytes_per_cycle)
-        latency = np.where(through_ub, paths["ub"].latency_cycles, paths["l0c"].latency_cycles)
+        ways = [chip.path.get(f"{inside}_{to}") for inside in ("ub", "l0c")]
+        ub, l0c = (way or next(filter(None, ways)) for way in ways)  # of two ways, or the only one there is
+        out = stored / np.where(through_ub, ub.bytes_per_cycle, l0c.bytes_per_cycle)
+        latency = np.where(through_ub, ub.latency_cycles, l0c.latency_cycles)
         taken_out = rounded(of.m, FRACTAL) * rounded(of.n, FRACTAL) * 4
         fix = np.where(through_ub, taken_out / rate(chip, "l0c_ub"), out) if "l0c_ub" in chip.path else out
         vector = np.where(through_ub, epilogue.vector_cycles(results, groups, chip), 0.0)
-        side = chip.path["llb_ub" if epilogue.sides_near else "ddr_ub"]
-        beside = (
-            np.maximum(groups * side.issue_cycles, read / side.bytes_per_cycle) if epilogue.side_bytes else 0 * read
-        )
+        beside = 0 * read
+        if epilogue.side_bytes:
+            side = chip.path["llb_ub" if epilogue.sides_near else "ddr_ub"]
+            beside = np.maximum(groups * side.issue_cycles, read / side.bytes_per_cycle)
         far = (0.0 if near else stored) + (0.0 if epilogue.sides_near else read)
         close = (stored if near else 0.0) + (read if epilogue.sides_near else 0.0)
         # Groups follow one another through the queues; where DDR is what they wait for, all leave at its rate.
