@@ -47,6 +47,9 @@ class Use:
     weight: float  # how many executions it stands for
 
 
+_Key = tuple[Use, tuple[int, ...]]
+
+
 class Cost(NamedTuple):
     """Cycles of the vector unit, and how many of them conflicts cost."""
 
@@ -60,7 +63,8 @@ class Conflicts:
 
     chip: Chip
     uses: list[Use]
-    _known: dict[tuple[Use, tuple[int, ...]], Cost] = field(default_factory=dict)
+    _known: dict[_Key, Cost] = field(default_factory=dict)
+    _keys: dict[_Key, _Key] = field(default_factory=dict)  # by addresses
     _bound: dict[Use, tuple[Args, tuple[View, ...], tuple[int, ...]]] = field(default_factory=dict)
     _reaches: dict[Use, tuple[int, ...]] = field(default_factory=dict)
 
@@ -74,10 +78,36 @@ class Conflicts:
         costs = [self.of(use, addresses) for use in self.uses]
         return Cost(sum(cost.busy for cost in costs), sum(cost.lost for cost in costs))
 
+    def lost(self, addresses: Mapping[Any, int], limit: float = float("inf")) -> float:
+        """What conflicts cost the kernel; where that is ``limit`` or more, some number that is.
+
+        What is known is added first, so that little is timed at addresses that are no good.
+        """
+        lost, unknown = 0.0, list[tuple[Use, tuple[int, ...], _Key]]()
+        for use in self.uses:
+            at, key = self._key(use, addresses)
+            if key in self._known:
+                lost += self._known[key].lost
+            else:
+                unknown.append((use, at, key))
+        for use, at, key in unknown:
+            if lost >= limit:
+                return lost
+            lost += self._at(use, at, key).lost
+        return lost
+
     def of(self, use: Use, addresses: Mapping[Any, int]) -> Cost:
         """Of all executions that a use stands for."""
-        at = tuple(addresses[buffer] + offset for _, buffer, offset in use.places)
-        key = (use, self._equivalent(at, self._reach(use)))
+        return self._at(use, *self._key(use, addresses))
+
+    def _key(self, use: Use, addresses: Mapping[Any, int]) -> tuple[tuple[int, ...], _Key]:
+        at = tuple([addresses[buffer] + offset for _, buffer, offset in use.places])
+        key = self._keys.get((use, at))
+        if key is None:
+            key = self._keys[use, at] = use, self._equivalent(at, self._reach(use))
+        return at, key
+
+    def _at(self, use: Use, at: tuple[int, ...], key: _Key) -> Cost:
         if key not in self._known:
             self._known[key] = self._timed(use, at)
         return self._known[key]
@@ -88,15 +118,12 @@ class Conflicts:
         Where an operand reaches into the next bank, that depends on all addresses.
         """
         banks = self.chip.vector.banks
-        if any(one >> banks.bank_shift != one + last >> banks.bank_shift for one, last in zip(at, reach, strict=True)):
+        shift, period = banks.bank_shift, banks.groups << banks.group_shift
+        if any([one >> shift != one + last >> shift for one, last in zip(at, reach, strict=True)]):
             return at
         first = at[0] >> banks.group_shift << banks.group_shift
         seen: dict[int, int] = {}
-        return tuple(
-            seen.setdefault(address >> banks.bank_shift, len(seen)) << banks.bank_shift
-            | (address - first) % (banks.groups << banks.group_shift)
-            for address in at
-        )
+        return tuple([seen.setdefault(one >> shift, len(seen)) << shift | (one - first) % period for one in at])
 
     def _reach(self, use: Use) -> tuple[int, ...]:
         """Bytes from the start of each operand to its last one."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.target import Chip
 
 Addresses = tuple[int, ...]
-Cost = Callable[[Addresses], float]
+Cost = Callable[[Addresses, float], float]  # once it is known not to be below a limit it may be any such number
 Share = Callable[[Addresses], Sequence[float]]
 Spent = Callable[[], bool]
+_ANY = float("inf")
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class _Search:
         self._cost = cost
 
     def run(self, start: Addresses) -> Addresses:
-        best, least = start, self._cost(start)
+        best, least = start, self._cost(start, _ANY)
         layout = self._read(start)
         placed = self._placed(layout)
-        now = self._cost(placed) if placed is not None else float("inf")
+        now = self._cost(placed, least) if placed is not None else _ANY
         if placed is not None and now < least:
             best, least = placed, now
         improved = True
@@ -116,7 +118,7 @@ class _Search:
                 continue
             if self.spent():
                 break
-            cost = self._cost(addresses)
+            cost = self._cost(addresses, least)
             if cost < least:
                 found, least = (layout, addresses, cost), cost
         return found
@@ -125,20 +127,19 @@ class _Search:
         """The addresses of a layout, or None where the memory ends before."""
         period = self.group_bytes * self.groups
         addresses = [0] * len(layout.order)
-        done: set[int] = set()
+        taken: list[tuple[int, int, int]] = []  # in the order of their addresses: begin, end, buffer
         for buffer in layout.order:
-            size = self.room.sizes[buffer]
-            taken = sorted((addresses[o], addresses[o] + self.room.sizes[o]) for o in self.room.apart[buffer] & done)
+            size, apart = self.room.sizes[buffer], self.room.apart[buffer]
             residue = layout.groups[buffer] * self.group_bytes
             low = layout.banks[buffer] * self.bank_bytes
             address = low + (residue - low) % period
-            for begin, end in taken:
-                if begin < address + size and address < end:
+            for begin, end, other in taken:
+                if begin < address + size and address < end and other in apart:
                     address = end + (residue - end) % period
             if address + size > self.room.limit:
                 return None
             addresses[buffer] = address
-            done.add(buffer)
+            insort(taken, (address, address + size, buffer))
         return tuple(addresses)
 
 

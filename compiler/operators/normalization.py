@@ -6,16 +6,18 @@ Layer norm of fp16 has rows in fp16 meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
+from compiler.isa.timing import ceil_div
 from compiler.operators import refusals
 from compiler.operators.broadcast import broadcast_shape, literal, normalised_axis, read, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
-from compiler.operators.reduction import SUM, Rows, lp_norm, spatial_axes
+from compiler.operators.reduction import MAX, SUM, Combine, Rows, lp_norm, spatial_axes
 from compiler.operators.registry import composition, operator
 
 _NARROW = "float16"
@@ -24,12 +26,12 @@ _PLACES = 16  # of a block, of numbers of two bytes
 _LONG = 4  # blocks
 # As attributes are. Beside smaller ones what fp16 rounds small differences by is large,
 _COARSE_EPSILON = float(np.float32(1e-6))
-# and it holds no factors of rows that still smaller ones do not hide.
-_LEAST_EPSILON = float(np.float32(1e-12))
-_HIDDEN = 2**13  # times as much as a row's variance, at least: epsilon then hides what fp16 would not show
-_LEAST_FACTOR = 2**-14  # the smallest normal number: of rows the sum of whose squares fp16 does not hold
-_FEW_ELEMENTS = 2**16  # of all rows: below that ten more instructions on a core take longer than fewer bytes save
-_MOST_ELEMENTS = 2**15  # of a row: the sum of their squares is a number of fp16
+_LEAST_EPSILON = float(np.float32(1e-12))  # and smaller ones than this hide nothing
+_FEW_ELEMENTS = 2**16  # of all rows: below that more instructions on a core take longer than fewer bytes save
+_MOST_ELEMENTS = 2**15  # of a row: the sums of their squares are numbers of fp16 that are no denormals
+_GREATEST = 65504.0  # of fp16
+_MOST_FACTOR = 2.0**15
+_LEAST_SQUARE = 2.0**-31  # less than rows of numbers that differ have; the root's inverse is a number of fp16
 
 
 def row_mean(rows: Rows, element: Callable[[tuple[Any, ...]], Any]) -> te.Tensor:
@@ -75,7 +77,7 @@ def layer_normalization(
     """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
     rows = _trailing_rows(x, axis, scale, bias)
     narrow = {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}
-    if narrow and (epsilon >= _COARSE_EPSILON or _takes_own_factors(rows, epsilon)):
+    if narrow and _pays_in_fp16(rows, epsilon):
         return _narrow_layer_normalization(rows, x, scale, bias, epsilon)
     mean, rest, variance = centred(rows, x)
     inverse = inverse_deviation(rows, variance, epsilon)
@@ -87,119 +89,152 @@ def layer_normalization(
     return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
 
 
+def _pays_in_fp16(rows: Rows, epsilon: float) -> bool:
+    return epsilon >= (_COARSE_EPSILON if prod(rows.shape) <= _FEW_ELEMENTS else _LEAST_EPSILON)
+
+
 def _narrow_layer_normalization(
     rows: Rows, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None, epsilon: float
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """In fp16 what has as many elements as x, each value rounded once; sums and statistics in float32.
 
     What is subtracted first is the mean as x can hold it, which leaves differences that are exact where they are small.
-    Its ``remainder`` is subtracted with the next factor. Nothing that x can hold is nearer to the mean than that, so
+    Its remainder is subtracted with the next factor. Nothing that x can hold is nearer to the mean than that, so
     squares around it are at least twice those of the remainder, whatever the mean was rounded to.
-
-    Beside a large epsilon all rows are made smaller alike. Beside a small one, which lets tiny rows be normalised, too,
-    each is then brought to a deviation of about 1 by a factor of its own.
     """
-    count, share = max(rows.elements, 1), 1 / max(rows.elements, 1)
+    share = 1 / max(rows.elements, 1)
     total = rows.reduce("row_sum", SUM, "float32", lambda i: x[i].astype("float32"))
     mean = te.compute(rows.kept, lambda *i: total[i] * literal(share, "float32"), "row_mean")
     centre = te.compute(rows.kept, lambda *i: (total[i] * literal(share, "float32")).astype(_NARROW), "centre")
-
-    def smaller(*i: Any) -> Any:
-        near = centre[rows.row(i)].astype("float32")
-        return (x[i].astype("float32") * literal(_SMALLER, "float32") + near * -_SMALLER).astype(_NARROW)
-
-    def beyond(i: Any) -> Any:
-        """What ``count`` remainders are: nothing for rows of one value."""
-        return total[i] + centre[i].astype("float32") * literal(-count, "float32")
-
-    rest = te.compute(rows.shape, smaller, "centred")
-    if epsilon >= _COARSE_EPSILON:
-        squares = _sum_of_squares(rows, rest, "bfloat16")
-        remainders = te.compute(rows.kept, lambda *i: beyond(i), "remainders")
-
-        def by_count(*i: Any) -> Any:
-            around_centre = squares[i] * literal(count / _SMALLER**2, "float32")
-            return tirx.rsqrt(around_centre + literal(epsilon * count**2, "float32") - remainders[i] * remainders[i])
-
-        factor = te.compute(rows.kept, by_count, "factor")
-        offset_scale, factor_scale = _SMALLER * share, count / _SMALLER
-        inverse = te.compute(rows.kept, lambda *i: factor[i] * literal(count, "float32"), "inverse_deviation")
-    else:
-        own = _own_factors(rows, _sum_of_squares(rows, rest, _NARROW), epsilon)
-        rest = _brought_near(rows, x, centre, own)
-        squares = _sum_of_squares(rows, rest, _NARROW)
-        part = te.compute(rows.kept, lambda *i: own[i].astype("float32") * literal(share, "float32"), "own_share")
-        remainders = te.compute(rows.kept, lambda *i: beyond(i) * part[i], "remainders")
-
-        def by_own(*i: Any) -> Any:
-            around_centre = squares[i] * literal(share, "float32")
-            hidden = part[i] * part[i] * literal(epsilon * count**2, "float32")
-            return tirx.rsqrt(around_centre + hidden - remainders[i] * remainders[i])
-
-        factor = te.compute(rows.kept, by_own, "factor")
-        offset_scale, factor_scale = 1.0, 1.0
-        inverse = te.compute(rows.kept, lambda *i: factor[i] * own[i].astype("float32"), "inverse_deviation")
+    brought = _all_alike if epsilon >= _COARSE_EPSILON else _by_own_factors
+    near = brought(rows, x, total, centre, epsilon)
 
     def normalised(*i: Any) -> Any:
         row = rows.row(i)
         offset, times = (
             (one[row] * literal(by, "float32")).astype(_NARROW).astype("float32")
-            for one, by in ((remainders, offset_scale), (factor, factor_scale))
+            for one, by in ((near.remainders, near.remainder), (near.factors, near.factor))
         )
-        value = (rest[i].astype("float32") - offset) * times
+        value = (near.rest[i].astype("float32") - offset) * times
         return _affine(value, read(scale, i), None if bias is None else read(bias, i), _NARROW)
 
-    return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+    return te.compute(rows.shape, normalised, "layernorm"), mean, near.inverse
 
 
-def _takes_own_factors(rows: Rows, epsilon: float) -> bool:
-    """Whether rows in fp16 can have factors of their own, and are so many that what those cost is little."""
-    return epsilon >= _LEAST_EPSILON and rows.elements <= _MOST_ELEMENTS and prod(rows.shape) > _FEW_ELEMENTS
-
-
-def _own_factors(rows: Rows, squares: te.Tensor, epsilon: float) -> te.Tensor:
-    """For each row the fp16 number that brings it to a deviation of about 1; not rows that epsilon hides.
-
-    ``squares`` are of what was made smaller. They may be rounded to 0 or to infinity: the limits do for these rows.
+@dataclass(frozen=True)
+class _Near:
+    """Rows brought near zero, in fp16; what is left to subtract of each row, and then to multiply it with, by numbers
+    that are the same for all rows; and the inverse deviation of what the rows were.
     """
-    scale = 1 / (max(rows.elements, 1) * _SMALLER**2)
+
+    rest: te.Tensor
+    remainders: te.Tensor
+    factors: te.Tensor
+    inverse: te.Tensor
+    remainder: float = 1.0
+    factor: float = 1.0
+
+
+def _all_alike(rows: Rows, x: te.Tensor, total: te.Tensor, centre: te.Tensor, epsilon: float) -> _Near:
+    """All rows made smaller alike, beside an epsilon that lets no tiny row be normalised: few steps for each row."""
+    count = max(rows.elements, 1)
+
+    def smaller(*i: Any) -> Any:
+        middle = centre[rows.row(i)].astype("float32")
+        return (x[i].astype("float32") * literal(_SMALLER, "float32") + middle * -_SMALLER).astype(_NARROW)
+
+    rest = te.compute(rows.shape, smaller, "centred")
+    squares = _sum_of_squares(rows, rest, "bfloat16")
+    remainders = te.compute(rows.kept, lambda *i: _beyond(rows, total, centre, i), "remainders")
+
+    def by_count(*i: Any) -> Any:
+        around_centre = squares[i] * literal(count / _SMALLER**2, "float32")
+        return tirx.rsqrt(around_centre + literal(epsilon * count**2, "float32") - remainders[i] * remainders[i])
+
+    factors = te.compute(rows.kept, by_count, "factor")
+    inverse = te.compute(rows.kept, lambda *i: factors[i] * literal(count, "float32"), "inverse_deviation")
+    return _Near(rest, remainders, factors, inverse, _SMALLER / count, count / _SMALLER)
+
+
+def _by_own_factors(rows: Rows, x: te.Tensor, total: te.Tensor, centre: te.Tensor, epsilon: float) -> _Near:
+    """Each row brought to where fp16 holds its squares by a factor of its own, which its greatest magnitude decides:
+    numbers of fp16 that differ, differ by more than a few thousandths of that.
+    """
+    count, share, own = rows.elements, 1 / rows.elements, _own_factors(rows, x)
+
+    def near(*i: Any) -> Any:
+        middle, factor = (one[rows.row(i)].astype("float32") for one in (centre, own))
+        return ((x[i].astype("float32") - middle) * factor).astype(_NARROW)
+
+    rest = te.compute(rows.shape, near, "centred")
+    squares = _sum_of_squares(rows, rest, _NARROW if count <= _MOST_ELEMENTS else "bfloat16")
+    part = te.compute(rows.kept, lambda *i: own[i].astype("float32") * literal(share, "float32"), "own_share")
+    remainders = te.compute(rows.kept, lambda *i: _beyond(rows, total, centre, i) * part[i], "remainders")
+
+    def around_mean(*i: Any) -> Any:
+        hidden = part[i] * part[i] * literal(epsilon * count**2, "float32")
+        return squares[i] * literal(share, "float32") + hidden - remainders[i] * remainders[i]
+
+    variance = te.compute(rows.kept, around_mean, "variance")
+    factors = te.compute(
+        rows.kept, lambda *i: tirx.rsqrt(tirx.max(variance[i], literal(_LEAST_SQUARE, "float32"))), "factor"
+    )
+    inverse = te.compute(rows.kept, lambda *i: tirx.rsqrt(variance[i]) * own[i].astype("float32"), "inverse_deviation")
+    return _Near(rest, remainders, factors, inverse)
+
+
+def _beyond(rows: Rows, total: te.Tensor, centre: te.Tensor, i: tuple[Any, ...]) -> Any:
+    """What a row's elements are beyond as many of its centre: nothing for a row of one value."""
+    return total[i] + centre[i].astype("float32") * literal(-max(rows.elements, 1), "float32")
+
+
+def _own_factors(rows: Rows, x: te.Tensor) -> te.Tensor:
+    """For each row the fp16 number that makes its greatest magnitude as great as sums of squares leave room for.
+
+    A difference is at most twice as large.
+    """
+    most = 2 ** int(np.log2(_GREATEST / ceil_div(min(rows.elements, _MOST_ELEMENTS), _PLACES)) / 2 - 1)
+    largest = _by_place(rows, x, MAX, _NARROW, lambda element: tirx.abs(element))
 
     def factor(*i: Any) -> Any:
-        squared = squares[i] * literal(scale, "float32") + literal(epsilon * _HIDDEN, "float32")
-        return tirx.max(tirx.rsqrt(squared), literal(_LEAST_FACTOR, "float32")).astype(_NARROW)
+        least = tirx.max(largest[i].astype("float32"), literal(most / _MOST_FACTOR, "float32"))
+        return (literal(most, "float32") / least).astype(_NARROW)
 
     return te.compute(rows.kept, factor, "own_factor")
 
 
-def _brought_near(rows: Rows, x: te.Tensor, centre: te.Tensor, factors: te.Tensor) -> te.Tensor:
-    def near(*i: Any) -> Any:
-        middle, factor = (one[rows.row(i)].astype("float32") for one in (centre, factors))
-        return ((x[i].astype("float32") - middle) * factor).astype(_NARROW)
-
-    return te.compute(rows.shape, near, "brought_near")
-
-
 def _sum_of_squares(rows: Rows, x: te.Tensor, dtype: str) -> te.Tensor:
-    """Of every row; where rows are of whole blocks first of the elements at each place of a block.
+    """Of every row. What is summed first may be of ``dtype``: no terms of it cancel out, and it holds the squares."""
 
-    These sums may be of ``dtype``: none of their terms cancel out, and it holds the squares.
+    def square(element: Any) -> Any:
+        return element.astype("float32") * element.astype("float32")
+
+    return _by_place(rows, x, SUM, "float32", square, {"tw.sum": dtype})
+
+
+def _by_place(
+    rows: Rows,
+    x: te.Tensor,
+    combine: Combine,
+    dtype: str,
+    element: Callable[[Any], Any],
+    attributes: dict[str, str] | None = None,
+) -> te.Tensor:
+    """All elements of each row as one; where rows are of whole blocks first those at each place of a block.
+
+    ``attributes`` are of the stage that does so.
     """
-
-    def square(i: tuple[Any, ...]) -> Any:
-        return x[i].astype("float32") * x[i].astype("float32")
-
     last = rows.shape[-1]
     if len(rows.axes) > 1 or last % _PLACES or last < _LONG * _PLACES:
-        return rows.reduce("row_sum", SUM, "float32", square)
+        return rows.reduce("row_of_all", combine, dtype, lambda i: element(x[i]))
     blocks = te.reduce_axis((0, last // _PLACES), "blocks")
     places = te.compute(
         (*rows.kept[:-1], _PLACES),
-        lambda *i: te.sum(square((*i[:-1], blocks * _PLACES + i[-1])), axis=blocks),
-        "place_sum",
-        attrs={"tw.sum": dtype},
+        lambda *i: combine.reducer(element(x[(*i[:-1], blocks * _PLACES + i[-1])]), axis=blocks),
+        "of_place",
+        attrs=attributes or {},
     )
-    by_place = Rows(shape_of(places), rows.axes)
-    return by_place.reduce("row_sum", SUM, "float32", lambda i: places[i])
+    return Rows(shape_of(places), rows.axes).reduce("row_of_places", combine, dtype, lambda i: places[i])
 
 
 @operator("RMSNormalization", schedule="norm")

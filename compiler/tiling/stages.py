@@ -240,6 +240,26 @@ def needs(stages: list[Stage], out: Stage, tile: Mapping[Any, int], pattern: Any
     return found
 
 
+class Made(NamedTuple):
+    """Bytes of what a stage makes, and of temporaries meanwhile."""
+
+    bytes: int
+    temporary_bytes: int
+
+
+def most_bytes(stages: list[Stage], made: Mapping[Stage, Made]) -> int:
+    """Of what is made and of temporaries at one time: a result stays until the last stage that reads it is done."""
+    order = [stage for stage in stages if stage in made]
+    last = {place.source: at for at, stage in enumerate(order) for place in stage.places}
+    ends = [max(at, last.get(stage.made, at)) for at, stage in enumerate(order)]
+    most = kept = 0
+    for at, stage in enumerate(order):
+        kept += made[stage].bytes
+        most = max(most, kept + made[stage].temporary_bytes)
+        kept -= sum(made[other].bytes for other, end in zip(order, ends, strict=True) if end == at)
+    return most
+
+
 def _both(one: Box, other: Box) -> Box:
     return tuple(max(a, b) for a, b in zip(one, other, strict=True))
 

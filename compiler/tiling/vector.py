@@ -22,7 +22,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import narrow_softmax, narrow_sums
 from compiler.tiling.search import Work, analytical_cycles
-from compiler.tiling.stages import Stage, effort, needs, stages_of
+from compiler.tiling.stages import Made, Stage, effort, most_bytes, needs, stages_of
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.transfers import Transfer, transfer
 from compiler.tiling.vector_blocks import (
@@ -206,7 +206,8 @@ def demand_of(
     inputs = {buffer for buffer, _ in found.inputs}
     loads: list[Load] = []
     direct = {buffer for stage in found.lengths for buffer in inputs if stage.gathers(buffer)}  # read without a copy
-    instructions, vector_bytes, kept, temporary = 0, 0.0, 0, 0
+    instructions, vector_bytes = 0, 0.0
+    made: dict[Stage, Made] = {}
     for stage, lengths in found.lengths.items():
         size = stage.made_bytes(lengths)
         copies = stage.facts.copies and not stage.facts.guarded and not stage.facts.dynamic_reads
@@ -221,17 +222,15 @@ def demand_of(
         elif copies and stage.places[0].source in inputs:
             loads.append(Load(size))
             continue
-        else:
-            kept += size
-        made = effort(stage, lengths)
-        instructions += made.instructions
-        vector_bytes += made.weighted_bytes
-        temporary = max(temporary, made.temporary_bytes)
+        took = effort(stage, lengths)
+        instructions += took.instructions
+        vector_bytes += took.weighted_bytes
+        made[stage] = Made(0 if stage is out else size, took.temporary_bytes)
     for (buffer, _), box in found.inputs.items():
         moved = transfer(box, buffer.shape, buffer.itemsize, line)
         loads.append(Load(0 if buffer in direct else moved.moved_bytes, moved, near=buffer.node in near))
     gathers = any(stage.gathers(buffer) for stage in found.lengths for buffer in inputs)
-    return Demand(tuple(loads), instructions, vector_bytes, kept + temporary, gathers)
+    return Demand(tuple(loads), instructions, vector_bytes, most_bytes(stages, made), gathers)
 
 
 def stored(stage: Stage, lengths: dict[Any, int], line: int) -> Transfer:

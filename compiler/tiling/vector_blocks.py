@@ -172,28 +172,39 @@ def stage_inputs(sch: Any, readers: list[Any], loop: Any) -> None:
 def read_pattern(block: Any, buffer: Any) -> tuple[Any, ...] | str:
     """What a block reads of each dimension of a buffer: all positions of an axis, or one position.
 
-    Other blocks of the same pattern read the same. Where it is more than that, the block stands for itself.
+    All positions may be those of two axes, block by block. Other blocks of the same pattern read the same. Where it is
+    more than that, the block stands for itself.
     """
     axes = {iteration.var: (at, int(iteration.dom.extent)) for at, iteration in enumerate(block.iter_vars)}
     found = set[tuple[Any, ...]]()
 
     def visit(load: Any) -> None:
         if load.source.same_as(buffer):
-            used = sorted(axes[index][0] for index in load.indices if index in axes)
-            found.add(tuple(_position(index, axes, used) for index in load.indices))
+            runs = [_run(index, axes) for index in load.indices]
+            used = sorted(run[0] for run in runs if run is not None)
+            found.add(tuple(_position(index, run, used) for index, run in zip(load.indices, runs, strict=True)))
 
     structural_walk(block.body, (ir.TensorLoad, visit))
     only = found.pop() if len(found) == 1 else (None,)
     return str(block.name_hint) if None in only else only
 
 
-def _position(index: Any, axes: dict[Any, tuple[int, int]], used: list[int]) -> tuple[str, int, int] | None:
+def _run(index: Any, axes: dict[Any, tuple[int, int]]) -> tuple[int, int] | None:
+    """(first axis, extent) where an index takes all positions from zero on, in turn: an axis, or blocks of another."""
+    if index in axes:
+        return axes[index]
+    if not isinstance(index, tirx.Add) or index.b not in axes or not isinstance(index.a, tirx.Mul):
+        return None
+    blocks, width = index.a.a, index.a.b
+    if blocks not in axes or not isinstance(width, tirx.IntImm) or int(width) != axes[index.b][1]:
+        return None
+    return min(axes[blocks][0], axes[index.b][0]), axes[blocks][1] * int(width)
+
+
+def _position(index: Any, run: tuple[int, int] | None, used: list[int]) -> tuple[str, int, int] | None:
     if isinstance(index, tirx.IntImm):
         return "at", int(index), 1
-    if index not in axes:
-        return None
-    at, extent = axes[index]
-    return "along", used.index(at), extent
+    return None if run is None else ("along", used.index(run[0]), run[1])
 
 
 def ancestors(sch: Any, block: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
-TIMED = 400  # instructions at addresses, after which the search ends with what it has
+TIMED = 800  # instructions at addresses, after which the search ends with what it has
 
 
 class ShiftAddresses(Pass):
@@ -85,8 +85,8 @@ class _Moved:
         self.found, self.buffers = found, buffers
         self.position = {buffer: at for at, buffer in enumerate(buffers)}
 
-    def cost(self, addresses: Addresses) -> float:
-        return self.found.cost(dict(zip(self.buffers, addresses, strict=True))).lost
+    def cost(self, addresses: Addresses, limit: float) -> float:
+        return self.found.lost(dict(zip(self.buffers, addresses, strict=True)), limit)
 
     def spent(self) -> bool:
         return self.found.timed >= TIMED

@@ -119,7 +119,7 @@ def test_rows_are_copied_once_however_often_they_are_read() -> None:
         vector.schedule, "tw2", {"x": rows, "scale": one}, lambda *given: layer_normalization(*given, epsilon=1e-12)[0]
     )
     loads = [str(each.func.script()).count("tw.ld.ddr.ub") for each in (found, small)]
-    assert loads[0] == loads[1] > 0
+    assert loads == [2, 2]  # the rows, and their scale
 
 
 @pytest.mark.parametrize("chip", [None, "tw1", "tw2"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tvm import te, tirx
 
-from compiler.tiling.stages import Effort, Stage, effort, needs, stages_of
+from compiler.tiling.stages import Effort, Made, Stage, effort, most_bytes, needs, stages_of
 from compiler.tiling.transfers import transfer
 from compiler.tiling.vector_blocks import new_schedule, read_pattern, root_blocks
 from tests.tiling.test_vector import softmax
@@ -136,3 +136,32 @@ def test_boxes_touch_whole_lines(box: tuple[int, ...], line_bytes: float, instru
 
 def test_more_than_three_dimensions_take_several_instructions() -> None:
     assert transfer((2, 3, 4, 5), (9, 9, 9, 9), 4, 128).instructions == 2
+
+
+def test_rows_that_are_read_block_by_block_are_all_of_a_row() -> None:
+    def define(x: Any) -> Any:
+        blocks, k = te.reduce_axis((0, 8), "blocks"), te.reduce_axis((0, 128), "k")
+        places = te.compute((64, 16), lambda i, j: te.max(x[i, blocks * 16 + j], axis=blocks), "places")
+        whole = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), "whole")
+        apart = te.compute((64, 16), lambda i, j: x[i, j * 8], "apart")
+        return te.compute((64, 16), lambda i, j: places[i, j] + whole[i] + apart[i, j], "y")
+
+    by_name = {stage.made.name: stage for stage in stages(define, (64, 128))}
+    patterns = {
+        name: read_pattern(by_name[name].block, by_name[name].facts.reads[0]) for name in by_name if name != "y"
+    }
+    assert patterns["places"] == patterns["whole"] != patterns["apart"]
+    assert isinstance(patterns["apart"], str)  # by itself
+
+
+def test_what_is_made_takes_room_until_it_was_read_last() -> None:
+    def define(x: Any) -> Any:
+        first = te.compute((64,), lambda i: x[i] + 1.0, "first")
+        second = te.compute((64,), lambda i: first[i] * first[i], "second")
+        third = te.compute((64,), lambda i: second[i] - 2.0, "third")
+        return te.compute((64,), lambda i: third[i] * second[i], "y")
+
+    every = stages(define, (64,))
+    made = {stage: Made(100, 10) for stage in every[:-1]} | {every[-1]: Made(0, 250)}
+    assert most_bytes(every, made) == 450  # the last one's temporaries, beside the second and the third
+    assert most_bytes(every, {stage: Made(100, 0) for stage in every}) == 300

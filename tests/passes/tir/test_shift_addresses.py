@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from tvm import tirx
+from tvm import te, tirx
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.codegen.banks import conflicts
 from compiler.codegen.instruction_form import physical_bytes
+from compiler.isa.dtypes import Queue
+from compiler.kernels import compile_kernel
+from compiler.operators.normalization import layer_normalization
+from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
+from compiler.timing import alone
 from passes.tir.allocate_memory import AllocateMemory
 from passes.tir.insert_sync import InsertSync
 from passes.tir.shift_addresses import ShiftAddresses
@@ -138,3 +143,29 @@ def test_random_kernels_stay_apart_and_do_the_same(seed: int) -> None:
 
 def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+
+
+def test_little_is_timed_where_what_is_known_is_no_better() -> None:
+    chip = load_chip("tw2")
+    func = AllocateMemory().run(sums, chip)
+    found, at = conflicts(func, chip), {buffer: place for buffer, (place, _) in addresses(func).items()}
+    here = found.lost(at)
+    assert here == found.cost(at).lost > 0
+    timed = found.timed
+    elsewhere = {buffer: place + 32 * number for number, (buffer, place) in enumerate(at.items())}
+    assert found.lost(elsewhere, 0.0) == 0.0  # nothing of it is known, and less than nothing it cannot cost
+    assert found.timed == timed
+    assert found.lost(elsewhere) == found.cost(elsewhere).lost
+    assert found.timed > timed
+
+
+def test_a_norm_with_many_buffers_loses_next_to_nothing() -> None:
+    """As many operands as its rows have, and all their places in turn."""
+    chip, rows = load_chip("tw1"), te.placeholder((4096, 768), "float16", "x")
+    scale, bias = te.placeholder((768,), "float16", "scale"), te.placeholder((768,), "float16", "bias")
+    norm = layer_normalization(rows, scale, bias, epsilon=1e-12)[0]
+    kernel = compile_kernel(te.create_prim_func([rows, scale, bias, norm]), "norm", chip, Observer(), "norm")
+    run = simulate(alone(kernel.code, chip), chip)
+    classes = run.stream.klass[run.classes.queue[run.stream.klass] == int(Queue.V)]
+    cycles = int((run.schedule.end - run.schedule.start)[run.classes.queue[run.stream.klass] == int(Queue.V)].sum())
+    assert int(run.classes.conflict[classes].sum()) < 0.01 * cycles
