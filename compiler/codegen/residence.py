@@ -33,7 +33,8 @@ from compiler.target import Chip
 
 ROLES = ("input", "output", "inout", "constant", "intermediate")
 _LEAST_ALIGNMENT = 64
-RESTS = (3, 1, 0)  # kernels for which a place is left alone: after three, mostly, all cores have waited for each other
+# Kernels for which a place is left alone: after three, mostly, all cores have waited for each other.
+RESTS = (3, 1, 0)
 ROOM_SHARE = 3 / 4  # of what is left of LLB at a step, that its kernel may take
 KEPT_SHARE = 3 / 4  # of LLB, what lives between kernels may take at most, so that they have room of their own
 TIGHT_SHARE = 0.95  # the same where otherwise not all of it would stay
@@ -370,9 +371,10 @@ def _in_llb(
     chip: Chip,
 ) -> dict[str, int]:
     """Offsets of scratch, which has to lie in LLB, and of what is wanted there and fits: places rest as long as that
-    keeps nothing out.
+    keeps nothing out, and where not all can, those of scratch and then of others that find room to.
     """
-    capacity, best, most = chip.memory_bytes("llb"), None, -1
+    capacity, most = chip.memory_bytes("llb"), -1
+    best: SharedRoom | None = None
     copied = [buffer for buffer in wanted if buffer.copy_of]
     copies = list(_sized(copied, lives).items())
     wanted = [buffer for buffer in wanted if not buffer.copy_of]
@@ -380,18 +382,26 @@ def _in_llb(
         room = SharedRoom(capacity, _alignment(chip), later).with_all(_sized(scratch, lives))
         if room.missing(buffer.name for buffer in scratch):
             continue
-        found = _with_copies(room, wanted, lives, runs, copies).offsets
-        placed = sum(buffer.size_bytes for buffer in [*wanted, *copied] if buffer.name in found)
+        found = _with_copies(room, wanted, lives, runs, copies)
+        placed = sum(buffer.size_bytes for buffer in [*wanted, *copied] if buffer.name in found.offsets)
         if placed > most:
             best, most = found, placed
-        if len(found) == len(scratch) + len(wanted) + len(copied):
+        if len(found.offsets) == len(scratch) + len(wanted) + len(copied):
             break
     if best is None:
         largest = sorted(((b.name, b.size_bytes) for b in scratch), key=lambda entry: -entry[1])
         raise MemoryOverflow(
             "llb", live_peak(list(_sized(scratch, lives).values()), _alignment(chip)), capacity, tuple(largest[:5])
         )
-    return best
+    alone = {name: life for name, life in _sized([*scratch, *wanted], lives).items() if name in best.offsets}
+    shared = {*runs, *runs.values()}
+    for steps in RESTS if best.later < RESTS[0] else ():
+        alone = {
+            name: life
+            for name, life in alone.items()
+            if name not in shared and steps > best.later and not best.move_apart(name, life, steps)
+        }
+    return best.offsets
 
 
 def _check_fits(memory: str, size: int, buffers: Sequence[GraphBuffer], chip: Chip) -> None:

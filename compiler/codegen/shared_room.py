@@ -62,11 +62,26 @@ class SharedRoom:
         start = self._start(spans)
         if start + max(span.high for span in spans) > self.capacity:
             return False
+        self._take(name, start, spans)
+        return True
+
+    def move_apart(self, name: str, life: Lifetime, steps: int) -> bool:
+        """Whether what has a place has one now whose bytes nobody else takes for so many steps before and after."""
+        spans, start = [self._whole_units(span) for span in life.all_spans()], self.offsets[name]
+        for span in spans:
+            for step in self._steps(span):
+                self._taken[step].remove((start + span.low, start + span.high))
+        alone = [replace(span, first=max(0, span.first - steps), last=span.last + steps) for span in spans]
+        found = self._start(alone)
+        fits = found + max(span.high for span in spans) <= self.capacity
+        self._take(name, found if fits else start, spans)
+        return fits
+
+    def _take(self, name: str, start: int, spans: Sequence[Span]) -> None:
         for span in spans:
             for step in self._steps(span):
                 self._taken.setdefault(step, []).append((start + span.low, start + span.high))
         self.offsets[name] = start
-        return True
 
     def _start(self, spans: Sequence[Span]) -> int:
         """Of the tightest gap for a buffer; of the first, where its spans are needed at different times."""

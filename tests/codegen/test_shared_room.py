@@ -76,3 +76,17 @@ def test_what_is_free_is_known_by_step() -> None:
     assert room.place("a", Lifetime(30, 0, 1)) and room.place("b", Lifetime(50, 1, 2))
     assert not room.place("c", Lifetime(30, 1, 1))
     assert [room.free_bytes(step) for step in range(4)] == [70, 20, 20, 100]
+
+
+def test_what_has_a_place_moves_to_where_nobody_was_just_before() -> None:
+    lives = {"a": Lifetime(30, 0, 0), "b": Lifetime(30, 1, 1), "c": Lifetime(60, 2, 2), "d": Lifetime(50, 3, 3)}
+    room = SharedRoom(100, 1).with_all(lives)
+    assert room.offsets["a"] == room.offsets["b"]
+    assert room.move_apart("b", lives["b"], 1)
+    ends = {name: room.offsets[name] + lives[name].size_bytes for name in lives}
+    for other in ("a", "c"):
+        assert ends["b"] <= room.offsets[other] or ends[other] <= room.offsets["b"]
+    before = dict(room.offsets)
+    assert not room.move_apart("c", lives["c"], 1)  # with what comes before and after it there is no room
+    assert room.offsets == before
+    assert not room.place("e", Lifetime(50, 2, 2))  # its bytes are taken still
