@@ -67,6 +67,7 @@ def import_model(
     or do not fit, and UnsupportedError and InvalidError with the problems of all nodes.
     """
     from compiler.frontend.importer import Importer
+    from compiler.frontend.joined_products import join_products
     from compiler.frontend.module import emit_module
     from compiler.frontend.spelled_norms import fuse_norms
 
@@ -77,6 +78,7 @@ def import_model(
     fixed = _checked_values(model, values or {})
     inputs, outputs = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     importer.graph.calls = fuse_norms(importer.graph, outputs)
+    importer.graph.calls = join_products(importer.graph, outputs)
     emitted = emit_module(importer.graph, inputs, outputs)
     return Imported(
         emitted.module,

@@ -220,8 +220,9 @@ class Cost:
     def _read_bytes(self, operator: Operator) -> dict[int, int]:
         """By tensor: what all pieces of a call read of it together, each byte once."""
         shares = dict[int, float]()
-        for number, share in zip(operator.arguments, self._shares(operator.callee), strict=True):
-            shares[number] = min(1.0, shares.get(number, 0.0) + share)
+        portions = operator.portions or (1.0,) * len(operator.arguments)
+        for number, share, portion in zip(operator.arguments, self._shares(operator.callee), portions, strict=True):
+            shares[number] = min(1.0, shares.get(number, 0.0) + share * portion)
         return {number: round(self.storage.tensors[number].size_bytes * share) for number, share in shares.items()}
 
     def _shares_of(self, callee: str) -> tuple[float, ...]:

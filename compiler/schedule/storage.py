@@ -9,7 +9,8 @@ from itertools import accumulate
 from typing import Any
 
 from compiler import clusters, graph
-from compiler.schedule.work import size_bytes
+from compiler.parts import band_of, cut_offset
+from compiler.schedule.work import functions_of, size_bytes
 from compiler.tiling.fusion import replaced_by
 
 
@@ -21,8 +22,9 @@ class Operator:
     callee: str
     arguments: tuple[int, ...]
     makes: tuple[int, ...]
-    is_view: bool = False  # which is no work
+    is_view: bool = False  # which is no work: of all of a tensor, or of a part of it that is read where it is
     needs: tuple[int, ...] = ()  # calls whose results it is given, views among them
+    portions: tuple[float, ...] = ()  # what its arguments are of the tensors in which they lie; all, if nothing is said
     replaceable: tuple[int, ...] = ()  # tensors in whose bytes it can make its result, once nobody else reads them
 
     @property
@@ -91,23 +93,27 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
         tensors.append(Tensor(size_bytes(kind), made, made))
         return number[value]
 
-    common = clusters.common_parameters(module)
+    results, common = set(body.results), clusters.common_parameters(module)
     inputs = int(graph.attribute(module["main"], "num_input", len(body.params)))
     for index, param in enumerate(body.params):
         tensors[add(param, param.ty, -1)].is_input = index < inputs
         tensors[number[param]].is_common = param in common
     for at, call in enumerate(body.calls):
         arguments = tuple(number[argument] for argument in call.arguments)
+        portions = tuple(
+            min(1.0, size_bytes(argument.ty) / max(1, tensors[number[argument]].size_bytes))
+            for argument in call.arguments
+        )
         needs = tuple(dict.fromkeys(made[argument] for argument in call.arguments if argument in made))
         made.update((value, at) for value, _ in results_of(body, call))
         for read in arguments:
             tensors[read].last = at
-        if graph.attribute(module[call.callee], "tw.schedule") == "view":
+        if _is_seen(module, call, is_result=call.var in results):
             number[call.var] = arguments[0]
             operators.append(Operator(call.name, call.callee, arguments, (), is_view=True, needs=needs))
             continue
         makes = tuple(add(value, kind, at) for value, kind in results_of(body, call))
-        operators.append(Operator(call.name, call.callee, arguments, makes, needs=needs))
+        operators.append(Operator(call.name, call.callee, arguments, makes, needs=needs, portions=portions))
     for result in body.results:
         tensors[number[result]].is_result = True
         tensors[number[result]].last = len(operators) - 1
@@ -116,6 +122,16 @@ def storage_of(module: Any, body: graph.Body) -> Storage:
         for call, each in zip(body.calls, operators, strict=True)
     ]
     return Storage(tuple(placed), tuple(tensors), number)
+
+
+def _is_seen(module: Any, call: graph.Call, *, is_result: bool) -> bool:
+    """Whether what a call makes is its argument, or a part that lies there; results have places of their own."""
+    if graph.attribute(module[call.callee], "tw.schedule") == "view":
+        return True
+    functions = functions_of(module, call.callee)
+    if is_result or len(functions) > 1:
+        return False
+    return cut_offset(functions[0], call.arguments) is not None or band_of(functions[0]) is not None
 
 
 def _replaceable(

@@ -42,7 +42,7 @@ def work_of(module: Any, callee: str, chip: Chip) -> Work:
             rows = max(rows, _rows(block))
         elif not _moves_only(block):
             elements += points
-    elements += sum(map(_elements_in_turn, _functions(module, callee)))
+    elements += sum(map(_elements_in_turn, functions_of(module, callee)))
     return Work(cycles, rows, elements * _VECTOR_BYTES)
 
 
@@ -113,7 +113,8 @@ def size_bytes(kind: Any) -> int:
     return prod(int(extent) for extent in kind.shape) * DTYPES[ISA_DTYPE[str(kind.dtype)]].itemsize
 
 
-def _functions(module: Any, callee: str) -> list[Any]:
+def functions_of(module: Any, callee: str) -> list[Any]:
+    """What a call does, one after another."""
     function = module[callee]
     if isinstance(function, tirx.PrimFunc):
         return [function]
@@ -121,7 +122,7 @@ def _functions(module: Any, callee: str) -> list[Any]:
 
 
 def _blocks(module: Any, callee: str) -> Iterator[Any]:
-    for function in _functions(module, callee):
+    for function in functions_of(module, callee):
         found: list[Any] = []
         structural_walk(function.body, (s_tir.SBlock, found.append))
         yield from (block for block in found if block.iter_vars)

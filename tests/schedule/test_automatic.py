@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from compiler import graph
 from compiler.codegen.residence import TIGHT_SHARE
 from compiler.frontend import import_model
 from compiler.schedule import automatic
 from compiler.schedule.automatic import Cost, relieved, ways
 from compiler.schedule.choice import Choice, Problem
 from compiler.schedule.cuts import Cuts
-from compiler.schedule.storage import Operator, Storage, Tensor
+from compiler.schedule.storage import Operator, Storage, Tensor, storage_of
 from compiler.target import load_chip
 from passes.graph.group_operators import GroupOperators
 from tests.test_driver import model, node
@@ -81,3 +83,33 @@ def test_both_ways_are_there_where_it_is_not_clear_which_is_better(
     chosen = ways(module, Cuts(module), chip)
     assert [one.is_tight for one in chosen] == found
     assert {one.choice.bound_cycles for one in chosen} == {min(90, tight_cycles - 10)}
+
+
+def test_parts_that_are_read_where_they_are_take_no_room_of_their_own() -> None:
+    """Queries and keys, cut out of what one product made."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((64, width)).astype(np.float32) for name, width in (("w", 96), ("v", 64))}
+    bounds = {
+        name: np.array([value], np.int64) for name, value in (("low", 0), ("middle", 32), ("end", 96), ("axis", 2))
+    }
+    source = model(
+        [
+            node("MatMul", "x w", "both"),
+            node("Slice", "both low middle axis", "left"),
+            node("Slice", "both middle end axis", "right"),
+            node("MatMul", "right v", "other"),
+            node("Softmax", "left", "one"),
+            node("Concat", "one other", "y", axis=2),
+        ],
+        {"x": (4, 16, 64)},
+        ["y"],
+        bounds,
+        **weights,
+    )
+    module = GroupOperators().run(import_model(source, precision="fp16").module, load_chip("tw1"))
+    storage = storage_of(module, graph.read(module["main"]))
+    cuts = [each for each in storage.operators if each.is_view]
+    assert len(cuts) == 2
+    assert max(storage.live_bytes) == 4 * 16 * 2 * (96 + 64 + 32)  # what was cut, and what was made of both parts
+    share = {each.portions for each in storage.operators if any(n in cuts[0].arguments for n in each.arguments)}
+    assert (32 / 96,) in share
