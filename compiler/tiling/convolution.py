@@ -29,7 +29,6 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.convolution_places import in_lines
 from compiler.tiling.convolution_stages import (
     BIAS,
     begins_with_table,
@@ -43,6 +42,7 @@ from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of,
 from compiler.tiling.cube import Placed
 from compiler.tiling.epilogue import epilogue_of
 from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled

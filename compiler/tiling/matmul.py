@@ -18,6 +18,7 @@ from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul_problem import Problem, Tile, describe, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of, works_of
+from compiler.tiling.places import in_one_matrix
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.template import NoFeasibleTile, Tiled
@@ -55,11 +56,22 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
+    func = _in_one_matrix(func)
     sch = schedule_of(func)
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
         raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
     return MatmulSpace(func, problem, chip)
+
+
+def _in_one_matrix(func: Any) -> Any:
+    """The product with the rows of all matrices that the same matrix is multiplied with as those of one."""
+    sch = schedule_of(func)
+    master = masters_of(sch)[0]
+    rows, outer = master.axes("m"), [at for at in master.axes("batch of a") if master.extents[at] > 1]
+    if len(rows) != 1 or not outer or rows[0] != outer[-1] + 1 or outer != list(range(outer[0], rows[0])):
+        return func
+    return in_one_matrix(func, str(sch.get(master.block).name_hint), outer, rows[0])
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:

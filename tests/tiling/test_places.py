@@ -1,16 +1,20 @@
-"""Rows of single elements, cut anew in lengths of DDR's lines: where that happens, and that results are the same."""
+"""Rows of places cut anew, in lengths of DDR's lines or in one: where that happens, and that results are the same."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
+from math import prod
 from typing import Any
 
 import pytest
 from tvm import te, tirx
 
 from compiler.operators.convolution import convolution
+from compiler.operators.matmul import matmul
 from compiler.target import load_chip
 from compiler.tiling import convolution as template
+from compiler.tiling import matmul as products
 from compiler.tiling.convolution_tiles import HO, WO
 from compiler.tir.near import strided, strides_of_parameters
 from tests.tiling.test_convolution import check, name_of
@@ -90,3 +94,45 @@ def test_results_are_the_same(chip: str, case: dict[str, Any], side: bool) -> No
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_results_of_other_types(dtype: str) -> None:
     check("tw2", {"x": (1, 20, 16, 12), "w": (18, 20, 1, 1)}, dtype)
+
+
+def batches_of_a_product(
+    define: Callable[..., te.Tensor], *shapes: tuple[int, ...], strides: dict[int, tuple[int, ...]] | None = None
+) -> tuple[int, int]:
+    """How many matrices are multiplied, of how many rows each, as tiles are cut from the result."""
+    inputs = [te.placeholder(shape, "float16", f"x{at}") for at, shape in enumerate(shapes)]
+    func = te.create_prim_func([*inputs, define(*inputs)])
+    problem = products.space(strided(func, strides) if strides else func, load_chip("tw1")).problem
+    return prod(problem.batch), problem.m
+
+
+def added(x: te.Tensor, w: te.Tensor, other: te.Tensor) -> te.Tensor:
+    product = matmul(x, w)
+    back = len(product.shape) - len(other.shape)
+    shape = [int(n) for n in other.shape]
+    return te.compute(
+        product.shape,
+        lambda *i: product(*i) + other(*(0 if n == 1 else at for at, n in zip(i[back:], shape, strict=True))),
+        "added",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([(4, 197, 64), (64, 48), (4, 197, 48)], (1, 788)),
+        ([(2, 3, 5, 64), (64, 48), (48,)], (1, 30)),
+        ([(4, 1, 64), (64, 48), (1, 48)], (1, 4)),
+        ([(4, 7, 64), (64, 48), (4, 1, 48)], (4, 7)),  # something is the same for the rows of a matrix
+        ([(4, 7, 64), (64, 48), (7, 48)], (4, 7)),  # or for all matrices
+        ([(4, 7, 64), (4, 64, 48), (48,)], (4, 7)),
+    ],
+)
+def test_rows_of_many_matrices_are_those_of_one(shapes: list[tuple[int, ...]], expected: tuple[int, int]) -> None:
+    assert batches_of_a_product(added, *shapes) == expected
+
+
+def test_rows_of_a_band_are_those_of_one_matrix_where_they_lie_evenly() -> None:
+    shapes = (4, 7, 64), (64, 48)
+    assert batches_of_a_product(matmul, *shapes, strides={0: (7 * 192, 192, 1)}) == (1, 28)
+    assert batches_of_a_product(matmul, *shapes, strides={0: (9 * 192, 192, 1)}) == (4, 7)

@@ -1,7 +1,8 @@
-"""Convolutions whose windows are single elements, side by side: where a row of places ends means nothing to them.
+"""Rows of places that lie one after another: where one ends means nothing to who works on each place by itself.
 
-Rows lie one after another in DDR. With rows that are a line of DDR long, tiles of whole rows begin and end where lines
-do, and cores can have as many places as each other.
+Convolutions whose windows are single elements, side by side, have rows as long as a line of DDR: tiles of whole rows
+begin and end where lines do, and cores can have as many places as each other. Products of many matrices with one have
+the rows of all of them as those of one matrix: none is filled up to whole fractals, and tiles need not end with it.
 """
 
 from __future__ import annotations
@@ -25,29 +26,55 @@ from compiler.tir.structure import structural_map, structural_walk
 WINDOWS = "windows"  # the block that makes the windows' matrix
 
 
+# What is cut anew, by two axes of places, outer and inner. A function stays as it was where not all of this holds:
+#
+# 1. Each block works at one place in each turn; which one decides nothing but what the block reads and writes.
+# 2. Tensors have inner places behind outer ones, all those of the result and no others: windows neither step nor stand
+#    over an edge, and nothing is the same for all places of an axis but for both.
+# 3. Of a parameter that is a band of another tensor, places lie as far from each other at the end of a row as in it.
+
+
 def in_lines(func: Any, rows_axis: int, chip: Chip) -> Any:
-    """The function with rows as long as a line of DDR, or as the part of one that all places are a multiple of.
+    """A convolution with rows as long as a line of DDR, or as the part of one that all places are a multiple of.
 
-    ``rows_axis``: which axis of the windows' matrix counts rows of places; the next one counts columns. The function
-    stays as it was where not all of this holds:
-
-    1. Each block works at one place in each turn; which one decides nothing but what the block reads and writes.
-    2. Tensors have columns behind rows, all those of the result and no others: windows neither step nor stand over an
-       edge.
-    3. A row fills a block of bytes, and rows of a fractal: shorter ones cannot be cut as well as they were.
-    4. Of a parameter that is a band of another tensor, rows lie one after another: what it is a band of are channels.
+    ``rows_axis``: which axis of the windows' matrix counts rows of places; the next one counts columns. A row fills a
+    block of bytes, and rows of a fractal: shorter ones cannot be cut as well as they were.
     """
-    places = _Places()
-    for realize in _realizations(func):
-        if not places.take(realize, rows_axis):
-            return func
-    return places.rewritten(func, chip)
+    places = _places(func, WINDOWS, rows_axis)
+    if places is None:
+        return func
+    far = [tensor for tensor in places.tensors if any(tensor.same_as(one) for one in func.params)]
+    itemsize = min((DTYPES[ISA_DTYPE[str(tensor.dtype)]].itemsize for tensor in far), default=1)
+    width = gcd(prod(places.extents), chip.transfer.ddr_line_bytes // itemsize)
+    return func if width < max(FRACTAL, chip.block_bytes // itemsize) else places.rewritten(func, width)
+
+
+def in_one_matrix(func: Any, product: str, outer: Sequence[int], rows_axis: int) -> Any:
+    """A product of many matrices with one, of the rows of all of them.
+
+    ``outer``: the axes of its block ``product`` that count matrices, those before that of the rows.
+    """
+    for first in reversed(outer):
+        for axis in range(first, rows_axis):
+            places = _places(func, product, axis)
+            if places is None:
+                return func
+            func = places.rewritten(func, prod(places.extents))
+    return func
+
+
+def _places(func: Any, first: str, axis: int) -> _Places | None:
+    """The places of an axis and the next one of the block that is called ``first``, where they can be cut anew."""
+    places = _Places(first)
+    found = all(places.take(realize, axis) for realize in _realizations(func))
+    return places if found and places.tensors else None
 
 
 @dataclass
 class _Places:
     """Which axes count rows; the next ones count columns."""
 
+    leader: str  # the block whose axes are known
     extents: tuple[int, int] = (0, 0)
     tensors: dict[Any, int] = field(default_factory=dict)
     without: set[Any] = field(default_factory=set)  # tensors that have no places
@@ -56,7 +83,7 @@ class _Places:
     def take(self, realize: Any, rows_axis: int) -> bool:
         """Note what a block does; False where condition 1 or 2 does not hold."""
         block, touched = realize.block, _touched(realize.block)
-        first = rows_axis if block.name_hint == WINDOWS else self._rows_of(block, touched)
+        first = rows_axis if block.name_hint == self.leader else self._rows_of(block, touched)
         if first is None:
             self.without.update(tensor for tensor, _ in touched)
             return not any(tensor in self.tensors for tensor, _ in touched)
@@ -90,13 +117,9 @@ class _Places:
         in_order = all(index.same_as(var) for index, var in zip(indices[first : first + 2], variables, strict=True))
         return in_order and tuple(int(extent) for extent in tensor.shape[first : first + 2]) == self.extents
 
-    def rewritten(self, func: Any, chip: Chip) -> Any:
-        if not self.tensors:
-            return func
-        far = [tensor for tensor in self.tensors if any(tensor.same_as(one) for one in func.params)]
-        itemsize = min((DTYPES[ISA_DTYPE[str(tensor.dtype)]].itemsize for tensor in far), default=1)
-        width = gcd(prod(self.extents), chip.transfer.ddr_line_bytes // itemsize)
-        if width == self.extents[1] or width < max(FRACTAL, chip.block_bytes // itemsize):
+    def rewritten(self, func: Any, width: int) -> Any:
+        """The function with so many columns in a row; the same where condition 3 does not hold."""
+        if width == self.extents[1]:
             return func
         strides = self._strides(func, width)
         if strides is None:
@@ -117,14 +140,14 @@ class _Places:
         return strided(structural_map(cut_anew, (tirx.Var, lambda var: shaped.get(var, var))), strides)
 
     def _strides(self, func: Any, width: int) -> dict[int, tuple[int, ...]] | None:
-        """Those of parameters that are bands, with rows that are so long; None where condition 4 does not hold."""
+        """Those of parameters that are bands, with rows that are so long; None where condition 3 does not hold."""
         found = dict[int, tuple[int, ...]]()
         for index, strides in strides_of_parameters(func).items():
             axis = self.tensors.get(func.params[index])
             if axis is not None:
-                if strides[axis : axis + 2] != (self.extents[1], 1):
+                if strides[axis] != self.extents[1] * strides[axis + 1]:
                     return None
-                strides = (*strides[:axis], width, *strides[axis + 1 :])
+                strides = (*strides[:axis], width * strides[axis + 1], *strides[axis + 1 :])
             found[index] = strides
         return found
 
@@ -161,7 +184,12 @@ def _touched(block: Any) -> list[tuple[Any, list[Any]]]:
     analyzer = sym.Analyzer()
     for axis in block.iter_vars:
         analyzer.bind(axis.var, axis.dom)
-    return [(tensor, [analyzer.simplify(index) for index in indices]) for tensor, indices in found]
+    return [(tensor, [_simplified(index, analyzer) for index in indices]) for tensor, indices in found]
+
+
+def _simplified(index: Any, analyzer: Any) -> Any:
+    """What is an axis stays one, if only of one place."""
+    return index if isinstance(index, ir.Var) else analyzer.simplify(index)
 
 
 def _without_reads(block: Any) -> list[Any]:
