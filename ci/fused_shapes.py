@@ -21,7 +21,7 @@ from compiler.target import Chip
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tir.near import near_parameters
 from models import layers
-from models.attention import encoder_block
+from models.attention import attended, encoder_block
 from models.graph import Graph
 from passes.graph.divide_batch import DivideBatch
 
@@ -155,6 +155,18 @@ def _attention(random: Random) -> Model | None:
     return graph, encoder_block(graph, "block", x, width, heads, ratio=random.choice((2, 4)))
 
 
+def _heads(random: Random) -> Model | None:
+    """An attention alone, of as many heads as a batch has."""
+    size, heads = random.choice((32, 48, 64, 64, 80)), random.choice((1, 3, 4, 8, 12))
+    batch = random.choice((1, 1, 4, 16))
+    (length,) = _some(random, LENGTHS)
+    if 2 * batch * heads * length * length * size > MOST_MACS:
+        return None
+    graph = _graph()
+    query, key, value = (graph.input(n, np.dtype(np.float32), (batch, heads, length, size)) for n in ("q", "k", "v"))
+    return graph, attended(graph, query, key, value, heads * size, size=size)
+
+
 def _classified(random: Random) -> Model | None:
     """Normalised groups of channels, their mean, classes, and a softmax over these."""
     width, size, classes = _some(random, CHANNELS[5:], PLACES, WIDTHS)
@@ -170,4 +182,6 @@ def _classified(random: Random) -> Model | None:
     return graph, graph.op("Softmax", y, axis=-1)
 
 
-KINDS: tuple[Callable[[Random], Model | None], ...] = (_convolutions, _dense, _bottleneck, _attention, _classified)
+KINDS: tuple[Callable[[Random], Model | None], ...] = (
+    _convolutions, _dense, _bottleneck, _attention, _heads, _classified,
+)  # fmt: skip
