@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +27,11 @@ def join_products(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
     """
     users = _users(graph.calls)
     read = set(outputs)
-    found: dict[tuple[Value, int, bool], list[_Product]] = {}
+    found: dict[tuple[Value, Any, bool], list[_Product]] = {}
     for call in graph.calls:
         product = _product(call, users, read)
         if product is not None:
-            key = product.x, product.weights.dtype.itemsize, product.bias is None
+            key = product.x, product.weights.dtype, product.bias is None
             found.setdefault(key, []).append(product)
     instead: dict[int, list[Call]] = {}
     for products in found.values():
