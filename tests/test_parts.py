@@ -281,7 +281,8 @@ def test_convolutions_write_and_read_bands_of_channels(chip: str) -> None:
     bounds = {"from": np.array([0]), "half": np.array([24]), "to": np.array([48]), "axis": np.array([1])}
     source = model(nodes, {"x": (2, 12, 8, 32)}, ["y"], integers=bounds, **weights)
     made = {name for step in driver.compile_model(source, load_chip(chip)).steps for name in step.nodes}
-    assert not {"ab", "s", "t"} & made
+    # On the smallest chip one convolution runs for both images at once, the rest image by image: its half is copied.
+    assert not {"s", "t", *(["ab"] if chip != "tiny" else [])} & made
     x = RNG.standard_normal((2, 12, 8, 32)).astype(np.float32)
     expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
     found = api.compile(source, chip).run({"x": x}, hazards=True)["y"]
