@@ -90,7 +90,8 @@ def layer_normalization(
 
 
 def _pays_in_fp16(rows: Rows, epsilon: float) -> bool:
-    return epsilon >= (_COARSE_EPSILON if prod(rows.shape) <= _FEW_ELEMENTS else _LEAST_EPSILON)
+    has_own_factors = rows.elements <= _MOST_ELEMENTS and prod(rows.shape) > _FEW_ELEMENTS
+    return epsilon >= (_LEAST_EPSILON if has_own_factors else _COARSE_EPSILON)
 
 
 def _narrow_layer_normalization(
@@ -167,7 +168,7 @@ def _by_own_factors(rows: Rows, x: te.Tensor, total: te.Tensor, centre: te.Tenso
         return ((x[i].astype("float32") - middle) * factor).astype(_NARROW)
 
     rest = te.compute(rows.shape, near, "centred")
-    squares = _sum_of_squares(rows, rest, _NARROW if count <= _MOST_ELEMENTS else "bfloat16")
+    squares = _sum_of_squares(rows, rest, _NARROW)
     part = te.compute(rows.kept, lambda *i: own[i].astype("float32") * literal(share, "float32"), "own_share")
     remainders = te.compute(rows.kept, lambda *i: _beyond(rows, total, centre, i) * part[i], "remainders")
 
@@ -193,7 +194,7 @@ def _own_factors(rows: Rows, x: te.Tensor) -> te.Tensor:
 
     A difference is at most twice as large.
     """
-    most = 2 ** int(np.log2(_GREATEST / ceil_div(min(rows.elements, _MOST_ELEMENTS), _PLACES)) / 2 - 1)
+    most = 2 ** int(np.log2(_GREATEST / ceil_div(rows.elements, _PLACES)) / 2 - 1)
     largest = _by_place(rows, x, MAX, _NARROW, lambda element: tirx.abs(element))
 
     def factor(*i: Any) -> Any:

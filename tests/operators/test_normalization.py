@@ -87,17 +87,18 @@ def test_statistics_of_float16_rows(epsilon: float) -> None:
 
 
 def test_an_epsilon_as_attributes_hold_it_lets_float16_rows_be_narrow() -> None:
-    one = te.placeholder((64,), "float16")
-    for rows, epsilon, dtype in (
-        (4, 1e-6, "float16"),
-        (4, 1e-7, "float32"),
-        (2048, 1e-12, "float16"),
-        (2048, 0, "float32"),
+    for rows, columns, epsilon, dtype in (
+        (4, 64, 1e-6, "float16"),
+        (4, 64, 1e-7, "float32"),
+        (2048, 64, 1e-12, "float16"),
+        (2048, 64, 0, "float32"),
+        (4, 1 << 16, 1e-6, "float16"),
+        (4, 1 << 16, 1e-12, "float32"),  # no factor of fp16 is large enough for rows of which few elements differ
     ):
-        x = te.placeholder((rows, 64), "float16")
+        x, one = te.placeholder((rows, columns), "float16"), te.placeholder((columns,), "float16")
         normalised = layer_normalization(x, one, epsilon=float(np.float32(epsilon)))[0]
         stages = te.create_prim_func([x, one, normalised]).script()
-        assert f'centred = T.sblock_alloc_buffer(({rows}, 64), "{dtype}")'.replace(', "float32")', ")") in stages
+        assert f'centred = T.sblock_alloc_buffer(({rows}, {columns}), "{dtype}")'.replace(', "float32")', ")") in stages
 
 
 @pytest.mark.usefixtures("few_rows_in_fp16")
