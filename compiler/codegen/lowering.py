@@ -77,9 +77,11 @@ class Lowering:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
+        names = [str(buffer.name) for buffer, *_ in self._globals]
         return tuple(
             Parameter(
-                str(buffer.name),
+                # What two loads of one tensor bring to LLB is called alike.
+                f"{name}_{names[:index].count(name)}" if scratch and name in names[:index] else name,
                 dtype_of(buffer),
                 static_shape(buffer),
                 size,
@@ -88,7 +90,7 @@ class Lowering:
                 scratch,
                 self._memories[buffer],
             )
-            for buffer, size, scratch in self._globals
+            for index, (name, (buffer, size, scratch)) in enumerate(zip(names, self._globals, strict=True))
         )
 
     # ---- buffers

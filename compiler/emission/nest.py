@@ -30,10 +30,12 @@ _FAR = 1 << 20
 
 
 class Surroundings:
-    """What is known around a nest: the ranges of the variables that outer loops define, and what was written before."""
+    """What is known around a nest: the ranges of the variables that outer loops define, what was written before, and
+    which parameters will lie in LLB.
+    """
 
-    def __init__(self, analyzer: Analyzer | None = None) -> None:
-        self.analyzer = analyzer or Analyzer()
+    def __init__(self, analyzer: Analyzer | None = None, near: frozenset[Any] = frozenset()) -> None:
+        self.analyzer, self.near = analyzer or Analyzer(), near
         self.written = Written()
         self._known: dict[Any, tuple[int, int] | None] = {}
         self._layouts: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}

@@ -354,22 +354,27 @@ def _as_shared(of: Columns, problem: Problem, chip: Chip, other_ddr: Any) -> tup
 def map_load(of: Columns, problem: Problem, chip: Chip, *, sharing: np.ndarray | bool = True) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
     loads, (height, width), line = of.map_loads, of.box, chip.transfer.ddr_line_bytes
-    whole_rows = width == problem.windows.axes.width
+    whole_rows, slower = width == problem.windows.axes.width, 100 / chip.transfer.ragged_nz_percent
     whole_channels = whole_rows & (height == problem.map_shape[0])
     run = np.where(whole_rows, height * width, width) * size
-    # Runs of whole rows go on to the end of a block of 32 bytes where the map does.
-    is_ragged = (run % chip.block_bytes > 0) & (~whole_rows | whole_channels)
-    # Whole channels lie one behind the other, and so do their runs.
+    # Runs of whole rows go on to the end of a block of 32 bytes: in LLB those of whole channels, too, where that is
+    # faster. Otherwise these lie one behind the other, and so do their runs.
+    filled = np.where(whole_rows, rounded(run, chip.block_bytes), run)
+    runs = problem.channels * extents[KD] * np.where(whole_rows, 1, height)
+    apart = np.where(whole_channels, run, problem.map_shape[1] * size)
+    lines = runs * _lines(filled, apart, line)
     loaded = np.minimum(problem.channels, of.chunk[0] * DTYPES[problem.dtype].fractal_k)
     together = extents[KD] * quotient(problem.channels, loaded) * _lines(loaded * run, loaded * run, line)
-    runs = problem.channels * extents[KD] * np.where(whole_rows, 1, height)
-    lines = np.where(whole_channels, together, runs * _lines(run, problem.map_shape[1] * size, line))
-    lines = lines * (loads * of.images)
+    goes_on = whole_rows & ~whole_channels
+    if problem.memory_of("map") == "llb":
+        goes_on = whole_rows & (filled > run) & (~whole_channels | (lines < slower * together))
+    is_ragged = (run % chip.block_bytes > 0) & ~goes_on
+    lines = np.where(whole_channels & ~goes_on, together, lines) * (loads * of.images)
     written = loads * of.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
     turns = loads * np.where(of.holds_map, 1, of.chunks)
     parts, _ = _parts_of_clusters(of, chip)
-    ragged = np.where(is_ragged, 100 / chip.transfer.ragged_nz_percent, 1.0)
     again = np.where(of.holds_map, 1, of.trips[OUT])
+    ragged = np.where(is_ragged, slower, 1.0)
     return _load(of, problem, chip, "map", parts, lines, written, turns, again, ragged, sharing)
 
 

@@ -11,6 +11,7 @@ from tvm import tirx
 from compiler.emission.decisions import Decision, decide, decide_with_initial
 from compiler.emission.nest import Nest, Surroundings, is_pragma, nest_of
 from compiler.target import Chip
+from compiler.tir.near import near_parameters
 from compiler.tir.rewriter import Rewriter, sequence, statements, uses
 from passes.base import Pass
 
@@ -41,7 +42,7 @@ class EmitInstructions(Pass):
     breaks: ClassVar[frozenset[str]] = frozenset({"loops", "one-store-per-nest"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        emitter = _Emitter(chip)
+        emitter = _Emitter(chip, near_parameters(subject))
         function = emitter.function(subject)
         self.decisions[:] = emitter.decisions
         kinds = Counter(decision.chosen.kind for decision in emitter.decisions)
@@ -49,10 +50,10 @@ class EmitInstructions(Pass):
 
 
 class _Emitter(Rewriter):
-    def __init__(self, chip: Chip) -> None:
+    def __init__(self, chip: Chip, near: frozenset[Any]) -> None:
         super().__init__()
         self.chip = chip
-        self.surroundings = Surroundings(self.analyzer)
+        self.surroundings = Surroundings(self.analyzer, near)
         self.decisions: list[Decision] = []
 
     def statement(self, stmt: Any | None) -> Any | None:

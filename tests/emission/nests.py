@@ -66,6 +66,8 @@ def text(statement: Any) -> str:
         return f"if {statement.condition}: {text(statement.then_case)}{other}"
     if isinstance(statement, tirx.For):
         return f"for {statement.loop_var.name} in {statement.extent}: {text(statement.body)}"
+    if isinstance(statement, tirx.SeqStmt):
+        return "; ".join(map(text, statement.seq))
     raise TypeError(type(statement))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tvm import tirx
 
 from compiler.emission.cube.feature_maps import Axes, map_mark
@@ -40,15 +41,40 @@ def test_whole_rows_of_an_image_to_l1_are_one_run() -> None:
     )
 
 
-def test_a_run_goes_on_to_the_end_of_a_block_where_the_map_does() -> None:
-    surroundings = Surroundings()
-    t = outer("t", 10, surroundings)
-    far, near = buffer("global", "float16", 1, 20, 30, 40, name="far"), buffer("shared.l1", "float16", 1, 20, 3, 40)
-    body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, t * 3 + h, w))  # noqa: E731
-    statement = nest([20, 3, 40], near, body, map_mark(Axes(1, 2, 3, 40)))
-    assert emitted(statement, surroundings=surroundings) == (
-        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, t * 3, 0], 1200, 0, 1, 20, 1, T.min(128, 1200 - t * 120), 2304"
+def runs_of_whole_rows(channels: int, height: int, width: int, rows: int, *, near: bool) -> str:
+    """The load of so many rows of a map, at the place of a turn of a loop."""
+    far = buffer("global", "float16", 1, channels, height, width, name="far")
+    surroundings = Surroundings(near=frozenset({far} if near else ()))
+    t = outer("t", height // rows, surroundings)
+    held = buffer("shared.l1", "float16", 1, channels, rows, width)
+    body = lambda c, h, w: ((0, c, h, w), load(far, 0, c, t * rows + h, w))  # noqa: E731
+    statement = nest([channels, rows, width], held, body, map_mark(Axes(1, 2, 3, width)))
+    return emitted(statement, surroundings=surroundings)
+
+
+@pytest.mark.parametrize(("channels", "near"), [(20, False), (16, True)])
+def test_a_run_goes_on_to_the_end_of_a_block_where_the_map_does(channels: int, near: bool) -> None:
+    assert runs_of_whole_rows(channels, 30, 40, 3, near=near) == (
+        f"ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, t * 3, 0], 1200, 0, 1, {channels}, 1, T.min(128, 1200 - t * 120), "
+        "2304"
     )
+
+
+def test_the_last_channels_of_a_map_in_llb_come_by_themselves_and_the_runs_of_others_go_on() -> None:
+    assert runs_of_whole_rows(20, 30, 40, 3, near=True) == (
+        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, t * 3, 0], 1200, 0, 1, 16, 1, 128, 2304; "
+        "ldc1.ddr.fp16 l1+4608, far[0, 16, t * 3, 0], 1200, 0, 1, 4, 1, T.min(128, 1200 - t * 120), 2304"
+    )
+
+
+def test_runs_of_whole_channels_in_llb_go_on_into_the_next_channel_where_they_are_long() -> None:
+    assert runs_of_whole_rows(20, 14, 14, 14, near=True) == (
+        "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 0, 0], 196, 0, 1, 16, 1, 208, 3584; "
+        "ldc1.ddr.fp16 l1+7168, far[0, 16, 0, 0], 196, 0, 1, 4, 1, 196, 3584"
+    )
+    whole = "ldc1.ddr.fp16 l1[0, 0, 0, 0], far[0, 0, 0, 0], {0}, 0, 1, 20, 1, {0}, {1}"
+    assert runs_of_whole_rows(20, 14, 14, 14, near=False) == whole.format(196, 3584)
+    assert runs_of_whole_rows(20, 6, 6, 6, near=True) == whole.format(36, 1024)
 
 
 def test_parts_of_rows_one_by_one() -> None:

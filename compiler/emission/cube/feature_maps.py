@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
-from compiler.emission.calls import address, address_at, around, guarded, instruction, number
+from compiler.emission.calls import address, address_at, around, guarded, instruction, number, sequence
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
@@ -132,33 +132,39 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     rows = loops[1]
     one_by_one = None if axes.width else rows
 
-    def build(strides: list[Any], sizes: list[Any]) -> Any:
+    def load(part: _Part) -> Any:
         first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
-        offset = simple(nest, offset + block_offset(target, axes, bases[0]) + which)
-        zeros = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
-        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(zeros)), *strides]
-        load = instruction("ldc1", mods, [*slots, *(simple(nest, number(size)) for size in sizes), stride])
-        kept = [loop for loop in nest.loops if loop is not one_by_one]
-        return guarded(kept, load if one_by_one is None else around([one_by_one], load))
+        offset = simple(nest, offset + block_offset(target, axes, bases[0] + part.channel) + which)
+        at = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
+        if part.channel and loops[0] is not None:
+            at[loops[0].var] = tirx.IntImm("int32", part.channel)
+        slots = [address_at(target.buffer, offset), address(source.buffer, source.at(at)), *part.strides]
+        return instruction("ldc1", mods, [*slots, *(simple(nest, number(size)) for size in part.sizes), stride])
 
-    shapes: list[tuple[list[Any], list[Any], list[int]]] = []  # strides, sizes, and their bounds
-    if axes.width and (rows is None or strides[1] == axes.width):
-        for size, most in _runs(source, loops[0], rows, axes.width):
-            shapes.append(([strides[0], 0, 1], [extent(loops[0]), 1, size], [bound(loops[0]), 1, most]))
-    else:
-        sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
-        most_of_all = [bound(loop) for loop in loops]
-        if axes.width:
-            strides[2], sizes[2], most_of_all[2] = 1, axes.width, axes.width
-        shapes.append((strides, sizes, most_of_all))
-    for apart, sizes, most_of_all in shapes:
-        price = instruction_cycles("ldc1", mods, (0, 0, *apart, *most_of_all, stride), chip)
-        if isinstance(price, str):
-            yield Rejection("ldc1", price)
+    def build(parts: list[_Part]) -> Any:
+        kept = [loop for loop in nest.loops if loop is not one_by_one]
+        loads = sequence([load(part) for part in parts])
+        return guarded(kept, loads if one_by_one is None else around([one_by_one], loads))
+
+    for parts in _ways(source, loops, strides, axes, one_by_one):
+        prices = [instruction_cycles("ldc1", mods, (0, 0, *p.strides, *p.most, stride), chip) for p in parts]
+        wrong = next((price for price in prices if isinstance(price, str)), None)
+        if wrong is not None:
+            yield Rejection("ldc1", wrong)
         else:
-            name = "ldc1." + ".".join(mods)
-            yield Candidate(name, price, 1, partial(build, apart, sizes), kind="copy")
+            price = sum(price for price in prices if not isinstance(price, str))
+            yield Candidate("ldc1." + ".".join(mods), price, 1, partial(build, parts), kind="copy")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one instruction loads: some of the channels, of rows or of runs."""
+
+    strides: list[int]
+    sizes: list[Any]
+    most: list[int]  # the bounds of sizes
+    channel: int = 0  # the first one, counted from the first that is loaded: that of a block
 
 
 @recogniser
@@ -209,22 +215,49 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     yield Candidate(f"stnz.{target.dtype}", price, 1, build, kind="copy")
 
 
-def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[tuple[Any, int]]:
-    """Elements of whole rows, and at most how many: with those behind that fill a block of 32 bytes, or alone.
+def _ways(
+    source: Access, loops: Sequence[Loop | None], strides: list[int], axes: Axes, one_by_one: Loop | None
+) -> Iterator[list[_Part]]:
+    """As runs where whole rows lie one after another, otherwise row by row, or rows with what lies between them."""
+    channels, rows, _ = loops
+    if axes.width and (rows is None or strides[1] == axes.width):
+        yield from _runs(source, channels, rows, axes.width)
+        return
+    sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
+    most = [bound(loop) for loop in loops]
+    if axes.width:
+        strides, sizes, most = (
+            [*each[:2], last] for each, last in ((strides, 1), (sizes, axes.width), (most, axes.width))
+        )
+    yield [_Part(strides, sizes, most)]
 
-    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But runs
-    that are longer than they lie apart move lines of DDR twice, and cores do not share them. Of a map that is a part of
-    a tensor, others may not have made yet what lies behind its rows.
+
+def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[list[_Part]]:
+    """Whole rows as runs, with those behind that fill a block of 32 bytes, or alone.
+
+    A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But where
+    the map ends, there is no more of it: in LLB the last channels come by themselves, so that the others need not be
+    cut short. There runs may be longer than they lie apart, too; in DDR these would move lines twice, and cores would
+    not share them. Of a map that is a part of a tensor, others may not have made yet what lies behind its rows.
     """
     wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
     apart = 0 if channels is None else source.coefficient(channels) or 0
-    most = bound(rows) * width
+    most, count, most_channels = bound(rows) * width, extent(channels), bound(channels)
+    most_filled, is_near = ceil_to(most, k0), source.buffer in source.surroundings.near
     is_whole = source.pitches == dense_strides(source.shape)
-    if width % k0 and is_whole and (not apart or ceil_to(most, k0) <= apart):
+    if width % k0 and is_whole and (not apart or apart >= (k0 if is_near else most_filled)):
+        filled = number(rounded_up(wanted, k0))
         first = source.surroundings.simplify(number(source.base))
-        left = prod(source.shape) - first - (extent(channels) - 1) * apart
-        yield tirx.min(number(rounded_up(wanted, k0)), left), ceil_to(most, k0)
-    yield wanted, most
+        left = prod(source.shape) - first - (count - 1) * apart
+        before = (count - 1) // k0 * k0 if is_near and apart and isinstance(count, int) else 0
+        if before and not source.surroundings.analyzer.can_prove(filled <= left):
+            yield [
+                _Part([apart, 0, 1], [before, 1, filled], [before, 1, most_filled]),
+                _Part([apart, 0, 1], [count - before, 1, tirx.min(filled, left)], [k0, 1, most_filled], before),
+            ]
+        else:
+            yield [_Part([apart, 0, 1], [count, 1, tirx.min(filled, left)], [most_channels, 1, most_filled])]
+    yield [_Part([apart, 0, 1], [count, 1, wanted], [most_channels, 1, most])]
 
 
 def block_offset(access: Access, axes: Axes, channel: Any) -> Any:
