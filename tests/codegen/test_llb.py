@@ -64,3 +64,19 @@ def test_kernels_that_follow_each_other_lie_apart() -> None:
     assert borders == [["barrier_all"]] * RESTS[0] + [["barrier_all", "loop", "cross_set", "loop", "cross_wait"]]
     offsets = [buffer.offset for buffer in program.buffers if buffer.memory == "llb"]
     assert sorted(offsets) == [512 * n for n in range(RESTS[0] + 1)]
+
+
+@T.prim_func(s_tir=True, private=True)
+def brought_twice(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")) -> None:
+    bx = T.launch_thread("blockIdx.x", 2)
+    if bx == 0:
+        llb = T.alloc_buffer((64,), scope="shared.llb")
+        T.evaluate(T.call_extern("void", "tw.ld.ddr.llb.fp32.1d", T.address_of(llb[0]), 1, T.address_of(a[0]), 1, 64))
+    else:
+        llb = T.alloc_buffer((64,), scope="shared.llb")
+        T.evaluate(T.call_extern("void", "tw.ld.ddr.llb.fp32.1d", T.address_of(llb[0]), 1, T.address_of(b[0]), 1, 64))
+
+
+def test_what_has_one_name_lies_apart() -> None:
+    program = linked([(brought_twice, ("x", "y"))], TINY, {"x": "input", "y": "input"})
+    assert sorted(b.offset for b in program.program.buffers if b.memory == "llb") == [0, 256]
