@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+from compiler.isa.dtypes import DTYPES
+from compiler.isa.layout import ceil_to
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut
@@ -22,6 +25,9 @@ from compiler.tiling.places import in_one_matrix
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.products import operands_of
+
+FILLED = 0.75  # of the cores: so many work where each matrix is one's
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
-    func = _in_one_matrix(func)
+    func = _in_one_matrix(func, chip)
     sch = schedule_of(func)
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
@@ -64,14 +70,25 @@ def space(func: Any, chip: Chip) -> MatmulSpace:
     return MatmulSpace(func, problem, chip)
 
 
-def _in_one_matrix(func: Any) -> Any:
+def _in_one_matrix(func: Any, chip: Chip) -> Any:
     """The product with the rows of all matrices that the same matrix is multiplied with as those of one."""
     sch = schedule_of(func)
     master = masters_of(sch)[0]
     rows, outer = master.axes("m"), [at for at in master.axes("batch of a") if master.extents[at] > 1]
     if len(rows) != 1 or not outer or rows[0] != outer[-1] + 1 or outer != list(range(outer[0], rows[0])):
         return func
+    if _stay_apart(sch.get(master.block), master, prod(master.extents[at] for at in outer), chip):
+        return func
     return in_one_matrix(func, str(sch.get(master.block).name_hint), outer, rows[0])
+
+
+def _stay_apart(block: Any, master: Master, matrices: int, chip: Chip) -> bool:
+    """Whether matrices are work for most cores, and to load all that they are multiplied with takes no longer than to
+    wait for another core: as long as each stays on its core, kernels wait for no others.
+    """
+    size = prod(master.extents[at] for role in ("n", "k") for at in master.axes(role))
+    loaded = size * DTYPES[cube.isa_dtype(operands_of(block)[1].source)].itemsize / chip.path["ddr_l1"].bytes_per_cycle
+    return matrices >= FILLED * ceil_to(matrices, chip.cores) and loaded <= chip.sync.cross_flag_cycles
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
