@@ -11,12 +11,14 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from compiler.codegen.instruction_form import Address, Call, memory_of, physical_bytes, read_call
+from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, loop_with, sequence, statements, uses
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 SHARES = {"ub": 8, "l0a": 2}  # of a memory: the part that may be kept through loops
+SHARE_OF_FRAMES = 4  # of UB, for what is not only read there
 FILLED = "l0a"  # where only what reads nothing is kept
 
 
@@ -29,7 +31,9 @@ class HoistInvariants(Pass):
 
     1. None of its operands depends on a variable that the loop defines.
     2. What it reads, and what decides its operands, nothing in the loop writes but what has left the loop before it.
-    3. Its result is allocated in the loop, and nothing else in the loop writes there.
+    3. Its result is allocated in the loop, and nothing else in the loop writes there; or what does comes behind it and
+       writes to the same places in every turn that the instruction runs in: what pads rows is written once, and rows
+       into it. No other queue then touches it: a buffer that had to wait for one would want a second slot.
     4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
        addresses depend on no variable, and what it reads on the chip was written in any case.
     5. The result lies in UB, or in L0A where it is a constant; what is kept so takes a part of these memories at most.
@@ -39,15 +43,17 @@ class HoistInvariants(Pass):
     requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
 
     def run(self, subject: Any, chip: Chip) -> Any:
-        return _Hoister({name: chip.memory_bytes(name) // share for name, share in SHARES.items()}).function(subject)
+        budgets = {name: chip.memory_bytes(name) // share for name, share in SHARES.items()}
+        return _Hoister(budgets, chip.memory_bytes("ub") // SHARE_OF_FRAMES).function(subject)
 
 
 class _Hoister(Rewriter):
     """Inner loops first: what leaves them may leave the loops around, too."""
 
-    def __init__(self, budget_bytes: dict[str, int]) -> None:
+    def __init__(self, budget_bytes: dict[str, int], frame_bytes: int) -> None:
         super().__init__()
         self.budget_bytes = budget_bytes  # by memory
+        self.frame_bytes = frame_bytes  # of UB, for what is written in the loop as well
         self.kept: set[Any] = set()  # buffers that have left a loop
 
     def loop(self, loop: tirx.For) -> Any | None:
@@ -69,15 +75,20 @@ class _Hoister(Rewriter):
                 continue
             memory = memory_of(found.target)
             size = 0 if found.target in self.kept else physical_bytes(found.allocation)
-            if size > self.budget_bytes[memory]:  # (5)
+            is_frame = facts.written[found.target] > 1
+            if size > (self.frame_bytes if is_frame else self.budget_bytes[memory]):  # (5)
                 continue
-            self.budget_bytes[memory] -= size
-            self.kept.add(found.target)
-            facts.left.add(found.target)
+            if is_frame:
+                self.frame_bytes -= size
+            else:
+                self.budget_bytes[memory] -= size
+                self.kept.add(found.target)
+                facts.left.add(found.target)
             if not facts.may_always_run(found):
                 yield found
                 continue
-            facts.always.add(found.target)
+            if not is_frame:
+                facts.always.add(found.target)
             yield replace(found, conditions=())
 
 
@@ -99,6 +110,7 @@ class _Facts:
         self.defined = {variable}
         self.allocated: dict[Any, Any] = {}
         self.written: Counter[Any] = Counter()
+        self.queues: dict[Any, set[Queue]] = {}  # that touch it
         self.left: set[Any] = set()
         self.always: set[Any] = set()  # of these, what is written in any case
         structural_walk(
@@ -120,6 +132,8 @@ class _Facts:
         call = read_call(statement)
         if call is not None:
             self.written.update(call.buffers("w"))
+            for buffer in (*call.buffers("w"), *call.buffers("r")):
+                self.queues.setdefault(buffer, set()).add(call.queue)
 
     def _in(self, statement: Any, conditions: tuple[Any, ...]) -> Iterator[_Found]:
         for part in statements(statement):
@@ -142,14 +156,41 @@ class _Facts:
         memory = memory_of(found.target)
         if memory not in SHARES or (memory == FILLED and read):  # (5)
             return False
-        if self.written[found.target] != 1:  # (3)
+        if self.written[found.target] != 1 and not self._is_written_over(found):  # (3)
             return False
         changing = any(uses(condition, self.defined) or _reads(condition) for condition in found.conditions)
         return not changing or self.may_always_run(found)  # (4)
 
+    def _is_written_over(self, found: _Found) -> bool:
+        """Whether all else that is written to a frame is written to the same places in every turn that it is in."""
+        at = next(number for number, one in enumerate(self.instructions) if one is found)
+        others = [one for one in self.instructions[at + 1 :] if one.target.same_as(found.target)]
+        if (
+            found.call.buffers("r")
+            or self.written[found.target] != 1 + len(others)
+            or len(self.queues[found.target]) > 1
+        ):
+            return False
+        return all(
+            found.target not in one.call.buffers("r")
+            and not any(uses(value, self.defined) or _reads(value) for value in _places_and_sizes(one))
+            and len(one.conditions) <= len(found.conditions)
+            and all(a.same_as(b) for a, b in zip(one.conditions, found.conditions, strict=False))
+            for one in others
+        )
+
     def may_always_run(self, found: _Found) -> bool:
         near = (buffer for buffer in found.call.buffers("r") if buffer.scope() != "global")
         return not found.conditions or (_anywhere(found.call) and all(buffer in self.always for buffer in near))
+
+
+def _places_and_sizes(found: _Found) -> Iterator[Any]:
+    """All operands of an instruction but for the addresses of what it reads."""
+    for value in found.call.operands:
+        if not isinstance(value, Address):
+            yield value
+        elif value.buffer.same_as(found.target):
+            yield from (part for part in (*value.indices, value.byte_offset) if part is not None)
 
 
 def _reads(node: Any) -> bool:

@@ -223,3 +223,69 @@ def test_what_reads_what_was_written_under_a_condition_keeps_its_own() -> None:
                 T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[core, i, 0]), 1, T.address_of(w[0]), 1, 64)
 
     rewrites(before, after)
+
+
+def padded(copied: Any) -> Any:
+    """Rows with a frame of zeros around them; ``copied`` is what brings row ``i`` into it."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(x: T.Buffer((8, 64), "float32"), y: T.Buffer((8, 96), "float32")) -> None:
+        for i in range(8):
+            a = T.alloc_buffer((64,), scope="local.ub")
+            p = T.alloc_buffer((96,), scope="local.ub")
+            T.call_extern("void", "tw.vdup.fp32.1d", T.address_of(p[0]), 1, T.float32(0), 96)
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[i, 0]), 1, 64)
+            copied(i, p, a, x)
+            r = T.alloc_buffer((96,), scope="local.ub")
+            T.call_extern("void", "tw.vrelu.fp32.1d", T.address_of(r[0]), 1, T.address_of(p[0]), 1, 96)
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(r[0]), 1, 96)
+
+    return kernel
+
+
+def test_a_frame_is_written_once_where_every_turn_writes_the_same_places_in_it() -> None:
+    def copied(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64))
+
+    @T.prim_func(s_tir=True, private=True)
+    def after(x: T.Buffer((8, 64), "float32"), y: T.Buffer((8, 96), "float32")) -> None:
+        p = T.alloc_buffer((96,), scope="local.ub")
+        T.call_extern("void", "tw.vdup.fp32.1d", T.address_of(p[0]), 1, T.float32(0), 96)
+        for i in range(8):
+            a = T.alloc_buffer((64,), scope="local.ub")
+            T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(a[0]), 1, T.address_of(x[i, 0]), 1, 64)
+            T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64)
+            r = T.alloc_buffer((96,), scope="local.ub")
+            T.call_extern("void", "tw.vrelu.fp32.1d", T.address_of(r[0]), 1, T.address_of(p[0]), 1, 96)
+            T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(y[i, 0]), 1, T.address_of(r[0]), 1, 96)
+
+    rewrites(padded(copied), after)
+
+
+def test_a_frame_stays_where_turns_write_different_places_or_other_queues_do() -> None:
+    def elsewhere(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[i]), 1, T.address_of(a[0]), 1, 64))
+
+    def fewer(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64 - i))
+
+    def loaded(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(p[16]), 1, T.address_of(x[i, 0]), 1, 64))
+
+    def summed(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(
+            T.call_extern(
+                "void", "tw.vadd.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, T.address_of(p[16]), 1, 64
+            )
+        )
+
+    def now_and_then(i: Any, p: Any, a: Any, x: Any) -> None:
+        with T.If(i < 3), T.Then():
+            T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64))
+
+    def stored(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64))
+        T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(x[i, 0]), 1, T.address_of(p[16]), 1, 64))
+
+    for copied in (elsewhere, fewer, loaded, summed, now_and_then, stored):
+        keeps(padded(copied))
