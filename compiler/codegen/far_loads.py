@@ -17,6 +17,7 @@ from tvm import tirx
 from compiler.codegen.instruction_form import Address, Call, dense_bytes, memory_of, read_call, strides_of
 from compiler.isa.dtypes import Queue
 from compiler.isa.model import Instr, View, bind
+from compiler.isa.table.load import LAYOUT_CHANGING
 from compiler.target import Chip
 from compiler.tir.evaluate import DependsOnData, Values, evaluate
 from compiler.tir.rewriter import substitute, thread_variable, uses
@@ -167,7 +168,7 @@ class FarLoad:
     address: Address
     grid: Grid
     followed: tuple[bool, ...]
-    line_bytes: int
+    chip: Chip
     alike: int = 1  # clusters that load the same
 
     @property
@@ -193,7 +194,12 @@ class FarLoad:
     @cached_property
     def moved_bytes(self) -> Values:
         """By core and turn, in whole lines."""
-        return moved_bytes(self.source, self.grid, self.line_bytes)
+        return moved_bytes(self.source, self.grid, self.chip.transfer.ddr_line_bytes)
+
+    @cached_property
+    def taken_bytes(self) -> Values:
+        """The bytes of loads that would take as long, if none changed its layout."""
+        return self.moved_bytes * slower(self.site.call, self.source, self.grid, self.chip)
 
     @cached_property
     def offsets(self) -> Values:
@@ -232,6 +238,17 @@ def moved_bytes(view: View, grid: Grid, line_bytes: int) -> Values:
     return rows * -(-run * view.dtype.itemsize // line_bytes) * line_bytes
 
 
+def slower(call: Call, view: View, grid: Grid, chip: Chip) -> Values:
+    """How many times as long a load takes because it changes the layout of rows that are no whole blocks."""
+    if call.row.mnemonic.removeprefix("p") not in LAYOUT_CHANGING:
+        return np.ones_like(grid.runs, np.float64)
+    run: Values = np.ones_like(grid.runs, np.int64)
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        run = np.where(grid.values(stride) == 1, np.maximum(run, grid.values(extent)), run)
+    is_ragged = run * view.dtype.itemsize % chip.block_bytes > 0
+    return np.where(is_ragged, 100 / chip.transfer.ragged_nz_percent, 1.0)
+
+
 def far_load(
     site: Site, core: Any, cores: int, written: set[Any], chip: Chip, common: frozenset[Any] = frozenset()
 ) -> FarLoad | None:
@@ -251,7 +268,7 @@ def far_load(
     try:
         source, grid = view_of(site, tensor.name, chip), Grid.of(site, core, cores)
         alike = chip.alike if address.buffer in common else 1
-        load = FarLoad(site, source, address, grid, (), chip.transfer.ddr_line_bytes, alike)
+        load = FarLoad(site, source, address, grid, (), chip, alike)
         place = [load.offset, *source.shape]
         for expression in place:
             grid.values(expression)
@@ -281,7 +298,7 @@ def far_bytes(
     near: frozenset[Any] = frozenset(),
     common: frozenset[Any] = frozenset(),
 ) -> float:
-    """What DDR moves for an instruction, all cores together; nothing where that is not known.
+    """What DDR takes for an instruction, all cores together, as bytes; nothing where that is not known.
 
     ``near``: the parameters that lie in LLB; ``common``: those that other clusters load at the same time.
     """
@@ -290,7 +307,7 @@ def far_bytes(
         if memory_of(address.buffer) == "ddr" and address.buffer not in near:
             try:
                 grid, view = Grid.of(site, core, cores), view_of(site, tensor.name, chip)
-                moved = float(moved_bytes(view, grid, line_bytes).sum())
+                moved = float((moved_bytes(view, grid, line_bytes) * slower(site.call, view, grid, chip)).sum())
                 total += moved / (chip.alike if address.buffer in common else 1)
             except DependsOnData:
                 continue

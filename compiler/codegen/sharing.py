@@ -131,8 +131,8 @@ class Sharing:
 
     @cached_property
     def loaded_bytes(self) -> Values:
-        """What each core loads, from wherever it is."""
-        return self.load.moved_bytes.reshape(self.load.grid.runs.shape[0], -1).sum(axis=1)
+        """What each core loads, from wherever it is, as long as it takes."""
+        return self.load.taken_bytes.reshape(self.load.grid.runs.shape[0], -1).sum(axis=1)
 
     @property
     def far_bytes(self) -> float:

@@ -97,7 +97,7 @@ class _Choice:
         far = sum(far_bytes(site, core, cores, self.chip, self.near, self.common) for site in self.sites.found)
         ddr_rate = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000
         queue = sum(
-            load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1) / self._rate(load) for load in self.loads
+            load.taken_bytes.reshape(self.sites.cores, -1).sum(axis=1) / self._rate(load) for load in self.loads
         )
         chosen: list[int] = []
         room = self.room

@@ -240,7 +240,7 @@ class _Choice:
     def _queue_cycles(self, load: FarLoad) -> Any:
         """Of each core. What has a loop of its own, before or behind those of other loads, all cores load at once: at
         no more than their part of DDR's rate, whatever others leave of it before and behind."""
-        near, moved = load.address.buffer in self.near, load.moved_bytes.reshape(self.sites.cores, -1).sum(axis=1)
+        near, moved = load.address.buffer in self.near, load.taken_bytes.reshape(self.sites.cores, -1).sum(axis=1)
         rate = load_rate(load, "llb" if near else "ddr", self.chip)
         if not near and self._has_its_own_loop(load):
             of_all = self.chip.bandwidth.ddr_bytes_per_kilocycle / 1000 * load.alike

@@ -58,6 +58,11 @@ def _row(
 # ---- MTE2: from DDR and LLB -------------------------------------------------------------------------------------
 
 
+LAYOUT_CHANGING = frozenset(
+    {"ldnz", "ldnzt", "ldc1"}
+)  # and the loads of all clusters at once that are called after them
+
+
 def _layout_timing(args: Args, run_elements: int) -> Timing:
     """Layout changes run at full rate only where the source's rows are whole blocks."""
     source, chip = args.view("src"), args.chip
