@@ -147,7 +147,9 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         loads = sequence([load(part) for part in parts])
         return guarded(kept, loads if one_by_one is None else around([one_by_one], loads))
 
-    for parts in _ways(source, loops, strides, axes, one_by_one):
+    # Where the first row is not always the same, it would not be seen that two loads write beside each other.
+    is_fixed = all(constant(simple(nest, number(base))) is not None for base in bases[:2])
+    for parts in _ways(source, loops, strides, axes, one_by_one, is_fixed):
         prices = [instruction_cycles("ldc1", mods, (0, 0, *p.strides, *p.most, stride), chip) for p in parts]
         wrong = next((price for price in prices if isinstance(price, str)), None)
         if wrong is not None:
@@ -216,12 +218,17 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 
 def _ways(
-    source: Access, loops: Sequence[Loop | None], strides: list[int], axes: Axes, one_by_one: Loop | None
+    source: Access,
+    loops: Sequence[Loop | None],
+    strides: list[int],
+    axes: Axes,
+    one_by_one: Loop | None,
+    is_fixed: bool,
 ) -> Iterator[list[_Part]]:
     """As runs where whole rows lie one after another, otherwise row by row, or rows with what lies between them."""
     channels, rows, _ = loops
     if axes.width and (rows is None or strides[1] == axes.width):
-        yield from _runs(source, channels, rows, axes.width)
+        yield from _runs(source, channels, rows, axes.width, is_fixed)
         return
     sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
     most = [bound(loop) for loop in loops]
@@ -232,13 +239,16 @@ def _ways(
     yield [_Part(strides, sizes, most)]
 
 
-def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) -> Iterator[list[_Part]]:
+def _runs(
+    source: Access, channels: Loop | None, rows: Loop | None, width: int, is_fixed: bool
+) -> Iterator[list[_Part]]:
     """Whole rows as runs, with those behind that fill a block of 32 bytes, or alone.
 
     A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But where
     the map ends, there is no more of it: in LLB the last channels come by themselves, so that the others need not be
-    cut short. There runs may be longer than they lie apart, too; in DDR these would move lines twice, and cores would
-    not share them. Of a map that is a part of a tensor, others may not have made yet what lies behind its rows.
+    cut short, if their place ``is_fixed``. There runs may be longer than they lie apart, too; in DDR these would move
+    lines twice, and cores would not share them. Of a map that is a part of a tensor, others may not have made yet what
+    lies behind its rows.
     """
     wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
     apart = 0 if channels is None else source.coefficient(channels) or 0
@@ -249,7 +259,7 @@ def _runs(source: Access, channels: Loop | None, rows: Loop | None, width: int) 
         filled = number(rounded_up(wanted, k0))
         first = source.surroundings.simplify(number(source.base))
         left = prod(source.shape) - first - (count - 1) * apart
-        before = (count - 1) // k0 * k0 if is_near and apart and isinstance(count, int) else 0
+        before = (count - 1) // k0 * k0 if is_near and is_fixed and apart and isinstance(count, int) else 0
         if before and not source.surroundings.analyzer.can_prove(filled <= left):
             yield [
                 _Part([apart, 0, 1], [before, 1, filled], [before, 1, most_filled]),
