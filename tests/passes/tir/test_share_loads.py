@@ -318,8 +318,8 @@ def simulated(chip_name: str, shape: tuple[int, int, int], without: frozenset[st
 @pytest.mark.parametrize("chip_name", ["tw1", "tw2", "tiny"])
 @pytest.mark.parametrize("shape", [(512, 512, 512), (500, 389, 301)])
 def test_products_read_less(chip_name: str, shape: tuple[int, int, int]) -> None:
-    if chip_name == "tiny":
-        shape = (shape[0] // 8, shape[1] // 8, shape[2] // 8)
+    if chip_name == "tiny":  # a tile of the ragged one is shared where there are columns for both cores
+        shape = (64, 64, 64) if shape[0] == 512 else (62, 97, 37)
     shared, result = simulated(chip_name, shape, frozenset())
     alone, expected = simulated(chip_name, shape, frozenset({"share-loads"}))
     np.testing.assert_array_equal(result, expected)
