@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from ci.performance.operators import OPERATORS
+from compiler import kernels
 from compiler.artifact import read_artifact
 from compiler.cli.main import main
 from tests.cli.onnx_models import saved
@@ -66,16 +68,26 @@ def test_json_has_all_of_the_report(tmp_path: Path, capsys: Capture) -> None:
     assert {node for kernel in content["kernels"] for node in kernel["nodes"]} >= {"product_node", "sum_node"}
 
 
-def test_more_tiles_are_tried_and_known_when_they_are_asked_for_again(tmp_path: Path, capsys: Capture) -> None:
-    path = str(tmp_path / "product.onnx")
+def test_more_tiles_are_tried_and_known_when_they_are_asked_for_again(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tried, lowered = str(tmp_path / "product.onnx"), list[str](), kernels._Lowering.kernel
     onnx.save(next(each for each in OPERATORS if each.name == "gemm-ragged").model(), path)
+
+    def counted(lowering: Any, tiled: Any, *others: Any, **named: Any) -> Any:
+        tried.append(tiled.description)
+        return lowered(lowering, tiled, *others, **named)
+
+    monkeypatch.setattr(kernels._Lowering, "kernel", counted)
     found = []
-    for words in ([], ["--tune", "16"], ["--tune", "16", "--no-cache"]):
+    for words in (["--no-cache"], ["--tune", "16"], ["--tune", "16"], ["--tune", "16", "--no-cache"]):
+        tried.clear()
         assert main(["compile", path, "--chip", "tw1", "--precision", "fp16", "--json", *words]) == 0
-        found.append(json.loads(capsys.readouterr().out)["timing"]["cycles"])
-    usual, tuned, again = found
-    assert tuned < usual
-    assert tuned == again
+        found.append((json.loads(capsys.readouterr().out)["timing"]["cycles"], len(tried)))
+    (usual, few), (tuned, many), (known, none), (again, _) = found
+    assert few < many and none == 0
+    assert tuned <= usual
+    assert tuned == known == again
 
 
 @pytest.mark.parametrize("option", [["--dim", "batch=4"], ["--shape", "x=4x8"], ["--shape", "x=4,8"]])
