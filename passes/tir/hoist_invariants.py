@@ -31,9 +31,10 @@ class HoistInvariants(Pass):
 
     1. None of its operands depends on a variable that the loop defines.
     2. What it reads, and what decides its operands, nothing in the loop writes but what has left the loop before it.
-    3. Its result is allocated in the loop, and nothing else in the loop writes there; or what does comes behind it and
-       writes to the same places in every turn that the instruction runs in: what pads rows is written once, and rows
-       into it. No other queue then touches it: a buffer that had to wait for one would want a second slot.
+    3. Its result is allocated in the loop, and nothing else in the loop writes there; or what does comes behind it,
+       before all that reads there, and writes to the same places in every turn that the instruction runs in: what pads
+       rows is written once, and rows into it. No other queue then touches it: a buffer that had to wait for one would
+       want a second slot.
     4. It runs under no condition, or under one that does not change in the loop, or it may run in any case: its
        addresses depend on no variable, and what it reads on the chip was written in any case.
     5. The result lies in UB, or in L0A where it is a constant; what is kept so takes a part of these memories at most.
@@ -111,6 +112,8 @@ class _Facts:
         self.allocated: dict[Any, Any] = {}
         self.written: Counter[Any] = Counter()
         self.queues: dict[Any, set[Queue]] = {}  # that touch it
+        self.read_early: set[Any] = set()  # what is written again after it was read
+        self._read: set[Any] = set()
         self.left: set[Any] = set()
         self.always: set[Any] = set()  # of these, what is written in any case
         structural_walk(
@@ -132,6 +135,8 @@ class _Facts:
         call = read_call(statement)
         if call is not None:
             self.written.update(call.buffers("w"))
+            self.read_early.update(self._read.intersection(call.buffers("w")))
+            self._read.update([*call.buffers("r"), *call.deciding()])
             for buffer in (*call.buffers("w"), *call.buffers("r")):
                 self.queues.setdefault(buffer, set()).add(call.queue)
 
@@ -169,6 +174,7 @@ class _Facts:
             found.call.buffers("r")
             or self.written[found.target] != 1 + len(others)
             or len(self.queues[found.target]) > 1
+            or found.target in self.read_early
         ):
             return False
         return all(

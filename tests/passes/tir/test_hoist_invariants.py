@@ -287,5 +287,9 @@ def test_a_frame_stays_where_turns_write_different_places_or_other_queues_do() -
         T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64))
         T.evaluate(T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(x[i, 0]), 1, T.address_of(p[16]), 1, 64))
 
-    for copied in (elsewhere, fewer, loaded, summed, now_and_then, stored):
+    def read_before(i: Any, p: Any, a: Any, x: Any) -> None:
+        T.evaluate(T.call_extern("void", "tw.vrelu.fp32.1d", T.address_of(a[0]), 1, T.address_of(p[0]), 1, 64))
+        T.evaluate(T.call_extern("void", "tw.vcopy.fp32.1d", T.address_of(p[16]), 1, T.address_of(a[0]), 1, 64))
+
+    for copied in (elsewhere, fewer, loaded, summed, now_and_then, stored, read_before):
         keeps(padded(copied))
