@@ -54,7 +54,7 @@ from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles_of_all, works_in
 from compiler.tiling.template import NoFeasibleTile, Tiled
-from compiler.tir.near import common_parameters, held_in_common, near_parameters, placed_near, room_bytes
+from compiler.tir.near import room_bytes, told_like
 from compiler.tir.structure import structural_map, structural_walk
 
 HANDOVER_CYCLES = 300  # of a trip, from a product's last results to the next one's first
@@ -93,7 +93,7 @@ class Parts:
         room, found = room_bytes(func, chip), []
         for at, (start, end) in enumerate(pairwise([0, *places, len(nests)])):
             ends = between[at - 1] if at else None, between[at] if at < len(between) else None
-            found.append(_part(func, nests[start:end], ends, room, chip))
+            found.append(_part(func, nests[start:end], ends, room))
         return Parts(tuple(found))
 
     def joined(self, like: Any) -> Any:
@@ -133,7 +133,7 @@ def _nests(body: Any) -> list[Any]:
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def _part(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int, chip: Chip) -> Any:
+def _part(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int) -> Any:
     """The function of some stages; it reads the one of ``ends`` first, and writes the other last."""
     used = set[Any]()
     for nest in nests:
@@ -144,10 +144,7 @@ def _part(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int, chi
     inner = [b for b in func.body.block.alloc_buffers if b in used and not any(b.same_as(one) for one in between)]
     body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=inner)
-    part = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(func.attrs.items()))
-    near, common = near_parameters(func), common_parameters(func, chip)
-    part = placed_near(part, [i for i, param in enumerate(params) if param in near], room)
-    return held_in_common(part, [i for i, param in enumerate(params) if param in common])
+    return told_like(tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)), func, room)
 
 
 @dataclass(frozen=True)

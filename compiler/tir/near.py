@@ -33,6 +33,23 @@ def common_parameters(func: Any, chip: Chip) -> frozenset[Any]:
     return frozenset(func.params[int(index)] for index in common)
 
 
+def told_like(func: Any, like: Any, room_bytes: int) -> Any:
+    """A function with the attributes of another one, told of the parameters that they have in common what that one is:
+    some stages of a kernel have some of its parameters, and numbers of their own for them.
+    """
+    places = {param: index for index, param in enumerate(like.params)}
+    numbers = {places[param]: index for index, param in enumerate(func.params) if param in places}
+    func = func.with_attrs({name: value for name, value in like.attrs.items() if name not in (COMMON, STRIDES)})
+    func = placed_near(func, _numbered(numbers, _attribute(like, NEAR, ())), room_bytes)
+    func = held_in_common(func, _numbered(numbers, _attribute(like, COMMON, ())))
+    strides = strides_of_parameters(like)
+    return strided(func, {number: strides[index] for index, number in numbers.items() if index in strides})
+
+
+def _numbered(numbers: Mapping[int, int], indices: Iterable[Any]) -> list[int]:
+    return sorted(numbers[int(index)] for index in indices if int(index) in numbers)
+
+
 def strided(func: Any, strides: Mapping[int, Sequence[int]]) -> Any:
     """The function with parameters of which these are bands of other tensors."""
     return func.with_attr(STRIDES, [[index, *each] for index, each in strides.items()]) if strides else func
