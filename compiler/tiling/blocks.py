@@ -20,8 +20,8 @@ class BlockFacts:
 
     extents: tuple[int, ...]  # of its data-parallel axes
     reduced: tuple[int, ...]  # extents of its reduction axes
-    copies: bool  # its value is one element of another buffer, perhaps under a condition
-    guarded: bool  # a condition decides what is read
+    copies: bool  # its value is one element of another buffer
+    guarded: bool  # a `Select` decides what is read
     dynamic_reads: frozenset[str]  # buffers read at positions that data decides
     dynamic_write: bool  # the position written depends on data
     reads: tuple[Any, ...]  # buffers, in the order of the block's read regions
@@ -32,33 +32,19 @@ def block_facts(block: Any) -> BlockFacts:
     stores: list[Any] = []
     read: list[Any] = []
     choices: list[Any] = []
-    kinds = (tirx.Select, ir.Call), lambda node: choices.append(node) if _chooses(node) else None
-    structural_walk(block.body, [(tirx.BufferStore, stores.append), (ir.TensorLoad, read.append), kinds])
+    kinds = [(tirx.BufferStore, stores.append), (ir.TensorLoad, read.append), (tirx.Select, choices.append)]
+    structural_walk(block.body, kinds)
     value = stores[0].value if len(stores) == 1 else None
     return BlockFacts(
         extents=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == DATA_PARALLEL),
         reduced=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == REDUCTION),
-        copies=block.init is None and value is not None and _is_copy(value),
+        copies=block.init is None and isinstance(value, ir.TensorLoad),
         guarded=bool(choices),
         dynamic_reads=frozenset(load.source.name for load in read if _depends_on_data(load.indices)),
         dynamic_write=any(_depends_on_data(store.indices) for store in stores),
         reads=tuple(region.source for region in block.reads),
         writes=tuple(region.source for region in block.writes),
     )
-
-
-def _chooses(node: Any) -> bool:
-    return isinstance(node, tirx.Select) or _is_conditional(node)
-
-
-def _is_conditional(node: Any) -> bool:
-    return isinstance(node, ir.Call) and getattr(node.op, "name", "") == "tirx.if_then_else"
-
-
-def _is_copy(value: Any) -> bool:
-    if _is_conditional(value):
-        return all(isinstance(arm, (ir.FloatImm, ir.IntImm)) or _is_copy(arm) for arm in list(value.args)[1:])
-    return isinstance(value, ir.TensorLoad)
 
 
 def _depends_on_data(indices: Any) -> bool:
