@@ -28,7 +28,7 @@ from functools import cached_property
 from compiler.schedule.orders import Move, Orders
 from compiler.schedule.storage import Storage
 
-KEPT_WAYS = 8  # for a call and its number of pieces: ways that are cheaper, but keep more alive
+KEPT_WAYS = 32  # for a call and its number of pieces: ways that are cheaper, but keep more alive
 
 # The cycles of one call in so many pieces, where what it works on lies in LLB, or where it does not.
 Cost = Callable[[int, int, bool], float]
