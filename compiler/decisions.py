@@ -33,6 +33,7 @@ class Decisions:
     copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
     sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
+    fetched: tuple[str, ...]  # what kernels bring to LLB for those behind them
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,14 @@ def _decisions(content: Any) -> Decisions | None:
     """None where somebody else wrote the entry."""
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
-    together, sums, clusters = content["together"], content["sums"], content["clusters"]
-    lists = isinstance(together, list) and all(isinstance(each, list) for each in together) and isinstance(sums, list)
-    if not lists or not all(isinstance(index, int) for index in (*sums, clusters)):
+    together, sums, clusters, fetched = (content[name] for name in ("together", "sums", "clusters", "fetched"))
+    if not all(isinstance(each, list) for each in (together, sums, fetched)):
+        return None
+    if not all(isinstance(each, list) for each in together):
+        return None
+    if not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
     bands, copies = (content[name] is True for name in ("bands", "copies"))
     way = None if content["way"] is None else Way.of(content["way"])
-    return Decisions(clusters, way, bands, copies, calls, tuple(sums))
+    return Decisions(clusters, way, bands, copies, calls, tuple(sums), tuple(map(str, fetched)))

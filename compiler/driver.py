@@ -19,6 +19,7 @@ from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions, Memory
+from compiler.fetching import FETCHES, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.kept_in_l1 import kept_in_l1
@@ -63,8 +64,14 @@ class Compilation:
     module: Any  # the Relax module after the graph passes
     seconds: Mapping[str, float]
     roads: tuple[Road, ...]
-    far_results: tuple[FarResult, ...]  # what goes through DDR between kernels
+    linked: tuple[Linked, ...]  # the programs
     decisions: Decisions
+    kernels: ModelKernels
+
+    @property
+    def far_results(self) -> tuple[FarResult, ...]:
+        """What goes through DDR between kernels."""
+        return tuple(each for one in self.linked for each in one.far_results)
 
     @property
     def clusters(self) -> int:
@@ -134,7 +141,12 @@ def _as_decided(
     together = named(kernels.module, decided.together)
     if together is None:
         return None
-    return _compiled(kernels.with_together(together) if together else kernels, chip, options, observer)
+    kernels = kernels.with_together(together) if together else kernels
+    if decided.fetched:
+        if not kernels.buffers.declared.keys() >= set(decided.fetched):
+            return None
+        kernels = kernels.with_fetched(decided.fetched)
+    return _compiled(kernels, chip, options, observer)
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -148,12 +160,31 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
 
 
 def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _in_bands_or_not(kernels, chip, options, observer)
+    found = _fetched_or_not(_in_bands_or_not(kernels, chip, options, observer), chip, options, observer)
     if not is_unsure_of_room(kernels.module):
         return found
     told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
-    other = _in_bands_or_not(_planned(kernels.imported, chip, options, observer, told), chip, options, observer)
+    planned = _planned(kernels.imported, chip, options, observer, told)
+    other = _fetched_or_not(_in_bands_or_not(planned, chip, options, observer), chip, options, observer)
     return other if _is_faster(other, found, observer, CLEARLY) else found
+
+
+def _fetched_or_not(found: Compilation, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    """The program where kernels bring to LLB what others behind them read from DDR, if that is faster."""
+    kernels = found.kernels
+    if {FETCHES, OVERLAP, LLB_PLACEMENT} & observer.without or any(step.host for step in found.steps):
+        return found
+    placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(found.steps)]
+    sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
+    names = wanted(placed, sizes, kernels.is_given, kernels.common, kernels.chip)
+    if not names:
+        return found
+    other = _compiled(kernels.with_fetched(names), chip, options, observer)
+    vain = {name for one in other.linked for name in one.unfetched}
+    if vain:  # their readers were made for LLB
+        names = [name for name in names if name not in vain]
+        other = _compiled(kernels.with_fetched(names), chip, options, observer) if names else found
+    return other if _is_faster(other, found, observer) else found
 
 
 def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
@@ -204,9 +235,18 @@ def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pip
     if any(step.host for step in steps) and kernels.buffers.parts.within:
         kernels = kernels.apart_from_each_other()
         steps, roads = kernels.compile_all()
-    model, far = _linked(steps, kernels, chip, options, observer)
-    seconds = observer.seconds
-    return Compilation(model, tuple(steps), kernels.imported, kernels.module, seconds, tuple(roads), far, decisions)
+    model, linked = _linked(steps, kernels, chip, options, observer)
+    return Compilation(
+        model,
+        tuple(steps),
+        kernels.imported,
+        kernels.module,
+        observer.seconds,
+        tuple(roads),
+        linked,
+        decisions,
+        kernels,
+    )
 
 
 def plan(
@@ -247,9 +287,9 @@ def manual_of(options: Options) -> Manual | None:
 
 def _linked(
     steps: Sequence[Step], kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer
-) -> tuple[CompiledModel, tuple[FarResult, ...]]:
+) -> tuple[CompiledModel, tuple[Linked, ...]]:
     buffers, imported = kernels.buffers, kernels.imported
-    segments, far = list[Segment](), list[FarResult]()
+    segments, found = list[Segment](), list[Linked]()
     for run, host in _runs(steps):
         if host is not None:
             segments.append(host)
@@ -258,7 +298,7 @@ def _linked(
         rest = [other for other in steps if id(other) not in own]
         linked = _program(run, rest, kernels, observer)
         segments.append(ProgramSegment(linked.program, linked.listing))
-        far += linked.far_results
+        found.append(linked)
     model = CompiledModel(
         name="model",
         chip=chip,
@@ -270,7 +310,7 @@ def _linked(
         options={"precision": options.precision or "", "host_kernels": options.host_kernels},
         kernels=tuple((step.name, step.nodes) for step in steps),
     )
-    return model, tuple(far)
+    return model, tuple(found)
 
 
 def _runs(steps: Sequence[Step]) -> list[tuple[list[Step], HostSegment | None]]:
@@ -295,7 +335,7 @@ def _labelled(run: Sequence[Step]) -> Iterator[tuple[str, Kernel, tuple[str, ...
 
 def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer: pipeline.Observer) -> Linked:
     buffers = planned.buffers
-    used = dict.fromkeys(name for step in run for name in step.arguments)
+    used = dict.fromkeys([*(name for step in run for name in step.arguments), *planned.fetched])
     elsewhere = {name for step in rest for name in step.arguments}
     written = {buffers.parts.place(name)[0] for step in run for name in _written_by(step)}
     first_touch = dict[str, bool]()
@@ -312,6 +352,9 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
         declared.append(buffer if planned.clusters <= 1 else of_all(buffer, planned.shapes, planned.clusters))
     kernels = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(run)]
+    if planned.fetched:
+        sizes = {source: buffers.declared[source].size_bytes for source in planned.fetched}
+        kernels = with_fetches(kernels, planned.fetched, sizes, planned.common, planned.chip)
     return link(
         kernels,
         planned.chip,

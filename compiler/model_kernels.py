@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -97,6 +97,7 @@ class ModelKernels:
         self._near_pays = LLB_PLACEMENT not in observer.without and llb_pays(self.chip)
         foreseen = self._foreseen()
         self._copies = {name: self.buffers.copy_of(name) for name in foreseen.copied}
+        self.fetched = dict[str, str]()  # what kernels bring to LLB for others, and where to
         self._near = {*foreseen.near, *self._copies.values()}
         self._room_bytes = min(foreseen.room_bytes, default=self.chip.memory_bytes("llb"))
         self._rooms = dict[str, int]()  # by what is called: pieces of a layer are alike
@@ -214,13 +215,17 @@ class ModelKernels:
 
     def _use(self, call: graph.Call) -> Use:
         callee = self.module[call.callee]
-        arguments = tuple(self._copies.get(name, name) for name in self.buffers.arguments(call))
+        arguments = self._read(self.buffers.arguments(call))
         schedule = graph.attribute(callee, "tw.group")
         if schedule is None:  # a view that has to be copied
             return self._single(callee, "movement", arguments, call.name)
         members = tuple(str(name) for name in callee.attrs["tw.calls"])
         job = self._job(fuse(self.module, callee), str(schedule), arguments, members, self._rooms[call.callee])
         return Use(job, arguments, members, callee if len(members) > 1 else None)
+
+    def _read(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The buffers that kernels work on for these: copies, where there are any."""
+        return tuple(self.fetched.get(name, self._copies.get(name, name)) for name in names)
 
     def _with_sums_in_parts(self, uses: list[Use]) -> list[Use]:
         """The same with products in two kernels, where these are faster: parts of their sums, and their sum."""
@@ -319,7 +324,7 @@ class ModelKernels:
             for index, (name, param) in enumerate(zip(arguments, func.params, strict=False))
             if (found := self.buffers.parts.strides_of(name, [int(n) for n in param.shape])) is not None
         }
-        common = [index for index in lasting if arguments[index] in self._common] if self.chip.broadcasts else []
+        common = [index for index in lasting if arguments[index] in self.common]
         told = hash(func), tuple(lasting), tuple(near), tuple(common), room, tuple(strides.items())
         if told not in self._told:
             placed = held_in_common(placed_near(func.with_attr(CONSTANTS, lasting), near, room), common)
@@ -328,8 +333,12 @@ class ModelKernels:
         return Job(self._told[told][1], schedule, self._name(members), self.options.tune)
 
     @cached_property
-    def _common(self) -> frozenset[str]:
-        """Inputs and constants of which every cluster reads all, where each has a part of the batch."""
+    def common(self) -> frozenset[str]:
+        """Inputs and constants of which every cluster reads all, where each has a part of the batch and DDR can send
+        the same to all of them.
+        """
+        if not self.chip.broadcasts:
+            return frozenset()
         return frozenset(self.buffers.names[param] for param in common_parameters(self.module))
 
     @property
@@ -348,7 +357,12 @@ class ModelKernels:
         """What was decided for these kernels."""
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
-        return Decisions(self.clusters, self._way, bands, self._may_copy, self.together, self._in_order)
+        fetched = tuple(self.fetched)
+        return Decisions(self.clusters, self._way, bands, self._may_copy, self.together, self._in_order, fetched)
+
+    def is_given(self, name: str) -> bool:
+        """Whether a buffer holds what the model is given: no kernel writes it."""
+        return name not in self.buffers.parts.bands and self.buffers.role(name) in ("input", "constant")
 
     @property
     def has_copies(self) -> bool:
@@ -358,6 +372,14 @@ class ModelKernels:
     def without_copies(self) -> ModelKernels:
         """The same, with all constants read where they are."""
         return self._other(self.module, copies=False)
+
+    def with_fetched(self, names: Sequence[str]) -> ModelKernels:
+        """The same where these are brought to LLB by kernels that run before their readers."""
+        other = self._other(self.module, copies=self._may_copy)
+        other.together, other._rooms = self.together, self._rooms
+        other.fetched = {name: other.buffers.copy_of(name) for name in names}
+        other._near |= set(other.fetched.values())
+        return other
 
     def _other(self, module: Any, *, copies: bool) -> ModelKernels:
         given = self.imported, module, self.whole_chip, self.options, self.observer
@@ -379,8 +401,7 @@ class ModelKernels:
 
     def use_of(self, module: Any, callee: str, calls: Sequence[graph.Call], given: Sequence[Any]) -> Use:
         """What one function of ``module`` for several calls of main would need, with what it is given."""
-        named = (self.buffers.names[value] for value in (*given, calls[-1].var))
-        arguments = tuple(self._copies.get(name, name) for name in named)
+        arguments = self._read(self.buffers.names[value] for value in (*given, calls[-1].var))
         function = module[callee]
         members = tuple(str(name) for name in function.attrs["tw.calls"])
         schedule = str(function.attrs["tw.group"])

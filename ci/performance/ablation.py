@@ -18,6 +18,7 @@ SWITCHES: Mapping[str, str] = {
     "minimise-sync": "sync minimisation",
     "share-loads": "loads shared by a cluster",
     "overlap": "cross-kernel overlap",
+    "fetches": "loads for kernels behind others",
     "llb-placement": "what lives between kernels in LLB",
     "learned-ranking": "learned ranking",
     "timed-rivals": "rivals simulated",

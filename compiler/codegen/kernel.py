@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compiler.codegen.fetches import NO_SITES, Sites, sites_of
 from compiler.codegen.gate import put_gate
 from compiler.codegen.in_place import in_place
 from compiler.codegen.items import Item, Loop, Step, operands_of
@@ -49,6 +50,7 @@ class KernelCode:
     prologue: tuple[Ahead, ...]  # loads that can run before it
     turns: float = 1  # how many parts of the cores take turns in reading from DDR, in the mean over what is moved
     in_place: tuple[tuple[int, int], ...] = ()  # parameters: a result, and an input that it may be written over
+    sites: Sites = NO_SITES  # where loads for later kernels may stand
 
     def __getstate__(self) -> dict[str, Any]:
         """Rows hold functions, which no other process can be sent: instructions cross as their encoding."""
@@ -104,6 +106,7 @@ def generate(func: Any, chip: Chip, name: str = "kernel", *, draft: bool = False
         ahead,
         float(func.attrs[TURNS]) if func.attrs and TURNS in func.attrs else 1,
         () if draft else in_place(func, chip),
+        NO_SITES if draft else sites_of(allocated.instrs, allocated.operands, reaches),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from compiler.codegen.borders import LOADING, Border, Borders, Lane, Order, Reach
 from compiler.codegen.clusters import on_every_cluster
 from compiler.codegen.declared import declared
+from compiler.codegen.fetches import NO_SITES, Bringing, Fetch, Sites
 from compiler.codegen.kernel import KernelCode, moved_to
 from compiler.codegen.prologue import MEMORY, Ahead
 from compiler.codegen.residence import (
@@ -44,6 +45,8 @@ class Linked:
     program: Program
     listing: tuple[str, ...]
     far_results: tuple[FarResult, ...] = ()
+    fetched_bytes: int = 0  # that kernels bring to LLB for others behind them
+    unfetched: tuple[str, ...] = ()  # what they would have brought had there been room
 
 
 def link(
@@ -69,6 +72,8 @@ def link(
     _check(kernels, buffers)
     running = max(1, clusters)
     planned = plan(kernels, buffers, chip, llb=llb, clusters=running) if places is None else places
+    vain = {f.target: f.source for kernel in kernels for f in kernel.fetches if planned[f.target].memory != "llb"}
+    kernels, buffers = _without(vain, kernels, buffers)
     apart = {b.name: (b.run_bytes, b.period_bytes) for b in buffers if b.period_bytes}
     linker = _Linker(planned, chip, overlap, _written(kernels), running, apart)
     for kernel in kernels:
@@ -85,7 +90,9 @@ def link(
         source=f"{name}.tir",
         labels=tuple(linker.labels),
     )
-    return Linked(program, tuple(linker.listing), far_results(kernels, buffers, planned, chip))
+    fetched_bytes = running * sum(fetch.high - fetch.low for kernel in kernels for fetch in kernel.fetches)
+    far = far_results(kernels, buffers, planned, chip)
+    return Linked(program, tuple(linker.listing), far, fetched_bytes, tuple(vain.values()))
 
 
 class _Linker:
@@ -118,7 +125,8 @@ class _Linker:
 
     def add(self, kernel: PlacedKernel) -> None:
         base, ahead = self._ahead(kernel)
-        border = self._borders.next(self._reaches(kernel), gateable=not self._uses_flag(kernel))
+        reaches = [*self._reaches(kernel), *map(self._brought, kernel.fetches)]
+        border = self._borders.next(reaches, gateable=not self._uses_flag(kernel))
         self._end(border, kernel, base, ahead)
         self._tell(border, kernel)
         self.labels.append((kernel.name, len(self.instrs)))
@@ -128,9 +136,13 @@ class _Linker:
         for load in ahead:
             _skip(instrs, load)
         lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
+        code = _Code(instrs, lines)
         if kernel.code.gate >= 0:
             waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
-            instrs, lines = _with_gate(instrs, lines, kernel.code.gate, waits)
+            code.replace(kernel.code.gate, waits)
+        for number, fetch in enumerate(kernel.fetches):
+            self._bring(code, fetch, kernel, NO_SITES if number else kernel.code.sites)
+        instrs, lines = code.assembled()
         self.instrs += instrs
         self.lines += lines
         self._before = _Before(base, base + kernel.code.memory.get(MEMORY, 0), _queues(kernel.code))
@@ -230,9 +242,28 @@ class _Linker:
             found.append(Reach(place.memory, touch.queue, touch.writes, low, high, gated, lane))
         return found
 
+    def _brought(self, fetch: Fetch) -> Reach:
+        """What a kernel brings to LLB for others: which core brings what of it is nobody's concern."""
+        place, every = self.places[fetch.target], np.ones(self.chip.cores, np.int64)
+        low, high = every * (place.offset + fetch.low), every * (place.offset + fetch.high)
+        return Reach(place.memory, LOADING, writes=True, low=low, high=high, gated=False)
+
     def _lane(self, name: str) -> Lane | None:
         run, period = self._apart.get(name, (0, 0)) if self.overlap else (0, 0)
         return Lane(self.places[name].offset % period, run, period) if period else None
+
+    def _bring(self, code: _Code, fetch: Fetch, kernel: PlacedKernel, sites: Sites) -> None:
+        """Put the code of a fetch into a kernel's, as a line of its own; all of it behind, where it has no sites."""
+        source, target, end = self.places[fetch.source], self.places[fetch.target], len(kernel.code.instrs)
+        start = source._replace(offset=source.offset + fetch.low)
+        self.listing.append(f"{kernel.name}: bytes {fetch.low} to {fetch.high} of {fetch.source} to LLB")
+        bringing = Bringing(
+            fetch, target.offset + fetch.low, lambda register: self._address(register, start), sites.times, self.chip
+        )
+        code.put(0 if sites.places else end, bringing.before(), len(self.listing))
+        for place in sites.places:
+            code.put(place, bringing.at_site(), len(self.listing))
+        code.put(end, bringing.behind(), len(self.listing))
 
     # ---- places
 
@@ -246,13 +277,15 @@ class _Linker:
     def _relocate(self, instrs: list[Instr], relocations: Sequence[tuple[int, int]], kernel: PlacedKernel) -> None:
         bindings = kernel.bindings()
         for index, parameter in relocations:
-            place, target = self.places[bindings[parameter]], instrs[index].values[0]
-            if place.step:
-                instrs[index] = Instr(by_mnemonic()["ldtc"], (), (target, self._word(place.offset, place.step)))
-            elif place.offset <= IMMEDIATE_MAX:
-                instrs[index] = Instr(by_mnemonic()["smov"], (), (target, place.offset))
-            else:
-                instrs[index] = Instr(by_mnemonic()["ldt"], (), (target, self._word(place.offset, 0)))
+            instrs[index] = self._address(instrs[index].values[0], self.places[bindings[parameter]])
+
+    def _address(self, register: Value, place: Place) -> Instr:
+        """What loads the address of a place."""
+        if place.step:
+            return Instr(by_mnemonic()["ldtc"], (), (register, self._word(place.offset, place.step)))
+        if place.offset <= IMMEDIATE_MAX:
+            return Instr(by_mnemonic()["smov"], (), (register, place.offset))
+        return Instr(by_mnemonic()["ldt"], (), (register, self._word(place.offset, 0)))
 
     def _word(self, address: int, step: int) -> int:
         """The first of the tiling words that hold an address, one for each cluster where these differ."""
@@ -341,27 +374,56 @@ def _is_below(value: Value, limit: int) -> bool:
     return not isinstance(value, Reg) and value < limit
 
 
-def _with_gate(
-    instrs: list[Instr], lines: list[int], gate: int, waits: Sequence[Instr]
-) -> tuple[list[Instr], list[int]]:
-    """The waits in the place of the gate, and all branches to where their targets are now."""
-    more = len(waits) - 1
+@dataclass
+class _Code:
+    """A kernel's instructions with their lines, and what is put among them."""
 
-    def now(index: int) -> int:
-        return index + more if index > gate else index
+    instrs: list[Instr]
+    lines: list[int]
+    _put: dict[int, list[tuple[Instr, int]]] = field(default_factory=dict)
+    _replaced: set[int] = field(default_factory=set)
 
-    moved = [_retargeted(instr, index, now) for index, instr in enumerate(instrs)]
-    return [*moved[:gate], *waits, *moved[gate + 1 :]], [*lines[:gate], *[lines[gate]] * len(waits), *lines[gate + 1 :]]
+    def put(self, place: int, instrs: Sequence[Instr], line: int) -> None:
+        """In front of an instruction, however one comes to it; behind all of them where the place is their number."""
+        self._put.setdefault(place, []).extend((instr, line) for instr in instrs)
+
+    def replace(self, place: int, instrs: Sequence[Instr]) -> None:
+        self.put(place, instrs, self.lines[place])
+        self._replaced.add(place)
+
+    def assembled(self) -> tuple[list[Instr], list[int]]:
+        """All of them, with branches to where their targets are now."""
+        if not self._put:
+            return self.instrs, self.lines
+        starts = [0]  # where what stands for each instruction begins
+        for index in range(len(self.instrs)):
+            starts.append(starts[-1] + len(self._put.get(index, ())) + (index not in self._replaced))
+        found = list[tuple[Instr, int]]()
+        for index, (instr, line) in enumerate(zip(self.instrs, self.lines, strict=True)):
+            found += self._put.get(index, ())
+            if index not in self._replaced:
+                found.append((_retargeted(instr, index, starts, len(found)), line))
+        found += self._put.get(len(self.instrs), ())
+        return [instr for instr, _ in found], [line for _, line in found]
 
 
-def _retargeted(instr: Instr, index: int, now: Callable[[int], int]) -> Instr:
+def _retargeted(instr: Instr, index: int, starts: Sequence[int], now: int) -> Instr:
+    """An instruction that was the ``index``-th and is the ``now``-th."""
     if instr.row.kind not in ("branch", "loop"):
         return instr
     values = tuple(
-        now(index + value) - now(index) if slot.kind == "target" and not isinstance(value, Reg) else value
+        starts[index + value] - now if slot.kind == "target" and not isinstance(value, Reg) else value
         for slot, value in zip(form(instr.row, instr.mods).slots, instr.values, strict=True)
     )
     return Instr(instr.row, instr.mods, values)
+
+
+def _without(
+    vain: Container[str], kernels: Sequence[PlacedKernel], buffers: Sequence[GraphBuffer]
+) -> tuple[list[PlacedKernel], list[GraphBuffer]]:
+    """Without fetches that found no room in LLB, and copies that are then none."""
+    kept = [replace(kernel, fetches=tuple(f for f in kernel.fetches if f.target not in vain)) for kernel in kernels]
+    return kept, [buffer for buffer in buffers if buffer.name not in vain]
 
 
 def _written(kernels: Sequence[PlacedKernel]) -> frozenset[str]:

@@ -22,7 +22,8 @@ from compiler.isa.table import by_mnemonic
 from compiler.isa.table.control import LOOP_DEPTH
 
 WORD_BYTES = 8
-_FREE = tuple(range(1, REGISTERS))  # x0 is zero
+LINKERS = (REGISTERS - 1, REGISTERS - 2, REGISTERS - 3)  # for what the linker puts into kernels
+_FREE = tuple(register for register in range(1, REGISTERS) if register not in LINKERS)  # x0 is zero
 _LOOP_WEIGHT = 8  # how much more an instruction costs for each loop around it
 
 

@@ -24,6 +24,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
+from compiler.codegen.fetches import Fetch
 from compiler.codegen.gaps import pack_in_order
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.memory import MemoryOverflow
@@ -72,6 +73,7 @@ class PlacedKernel:
     name: str
     code: KernelCode
     arguments: tuple[str, ...]
+    fetches: tuple[Fetch, ...] = ()  # what it brings to LLB for kernels behind it
 
     def bindings(self) -> tuple[str, ...]:
         """The buffer of every parameter; scratch has a name of its own."""
@@ -99,14 +101,15 @@ def plan(
     alignment = _alignment(chip)
     parts = {buffer.name: buffer for buffer in buffers if buffer.whole}
     places, end = _apart(buffers, alignment, clusters)
-    lives = _lifetimes([kernel.bindings() for kernel in kernels], buffers)
+    lives = _lives(kernels, buffers)
+    fetched = {fetch.target: fetch.source for kernel in kernels for fetch in kernel.fetches}
     between = [buffer for buffer in buffers if buffer.role == "intermediate" and not buffer.whole]
     far, near = scratch(kernels, "ddr"), scratch(kernels, "llb")
     wanted = _movable(kernels, [*between, *far], parts) if llb and llb_pays(chip) else []
     in_place = [kernel.code.in_place for kernel in kernels]
     runs = _runs([kernel.bindings() for kernel in kernels], in_place, wanted, lives, parts)
     places |= {name: Place("llb", offset) for name, offset in _in_llb(near, wanted, lives, runs, chip).items()}
-    rest = [buffer for buffer in [*between, *far] if buffer.name not in places]
+    rest = [buffer for buffer in [*between, *far] if buffer.name not in places and buffer.name not in fetched]
     sized = {
         name: replace(life, size_bytes=_aligned(life.size_bytes, alignment))
         for name, life in _sized(rest, lives).items()
@@ -118,7 +121,8 @@ def plan(
     for part in parts.values():
         whole = places[part.whole]
         places[part.name] = whole._replace(offset=whole.offset + part.offset)
-    return places
+    # What there is no room for is read where it is.
+    return places | {target: places[source] for target, source in fetched.items() if target not in places}
 
 
 class FarResult(NamedTuple):
@@ -144,7 +148,7 @@ def far_results(
                 found.setdefault(outer, kernel.name)
             if index not in kernel.code.touched.movable:
                 stuck.setdefault(outer, kernel.name)
-    lives = _lifetimes([kernel.bindings() for kernel in kernels], buffers)
+    lives = _lives(kernels, buffers)
     inner = [b for b in [*buffers, *scratch(kernels, "llb")] if b.role == "intermediate" and not b.whole]
     live = live_by_step(list(_sized(inner, lives).values()), _alignment(chip))
 
@@ -360,6 +364,9 @@ def _with_copies(
         tried = _with_runs(beside, buffers, lives, runs)
         if not tried.missing([*best.offsets, *together]):
             placed, found = together, tried
+    for name, life in copies:
+        if name not in found.offsets:
+            found.place(name, life)  # between all others, where there is a gap
     return found
 
 
@@ -424,9 +431,15 @@ def _outer(name: str, parts: Mapping[str, GraphBuffer]) -> str:
     return parts[name].whole if name in parts else name
 
 
-def _lifetimes(steps: Sequence[Sequence[str]], buffers: Iterable[GraphBuffer]) -> dict[str, Lifetime]:
+def _lives(kernels: Sequence[PlacedKernel], buffers: Iterable[GraphBuffer]) -> dict[str, Lifetime]:
+    return _lifetimes([kernel.bindings() for kernel in kernels], buffers, [kernel.fetches for kernel in kernels])
+
+
+def _lifetimes(
+    steps: Sequence[Sequence[str]], buffers: Iterable[GraphBuffer], brought: Sequence[Sequence[Fetch]] = ()
+) -> dict[str, Lifetime]:
     """From the first kernel that uses a buffer, or a part of it, to the last one; by spans, where parts of it are used
-    earlier or later than others.
+    earlier or later than others, or brought by other kernels.
     """
     known = {buffer.name: buffer for buffer in buffers}
     uses = dict[str, dict[tuple[int, int], tuple[int, int]]]()  # by buffer and bytes: first and last
@@ -437,6 +450,9 @@ def _lifetimes(steps: Sequence[Sequence[str]], buffers: Iterable[GraphBuffer]) -
             high = low + buffer.size_bytes if buffer else 0
             ranges = uses.setdefault(outer, {})
             ranges[low, high] = ranges.get((low, high), (step, step))[0], step
+    for step, fetches in enumerate(brought):
+        for fetch in fetches:
+            uses[fetch.target][fetch.low, fetch.high] = step, step
     return {name: _life_of(ranges) for name, ranges in uses.items()}
 
 

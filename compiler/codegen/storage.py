@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from compiler.codegen.fetches import Sites
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.lowering import Parameter
 from compiler.codegen.prologue import Ahead
@@ -35,6 +36,7 @@ def to_tables(code: KernelCode) -> dict[str, Any]:
         "prologue": [{**vars(ahead), "instrs": b64encode(encode(ahead.instrs)).decode()} for ahead in code.prologue],
         "turns": code.turns,
         "in_place": [list(pair) for pair in code.in_place],
+        "sites": [list(code.sites.places), code.sites.times],
     }
 
 
@@ -55,7 +57,12 @@ def from_tables(tables: Mapping[str, Any]) -> KernelCode:
         prologue=tuple(_ahead(one) for one in tables["prologue"]),
         turns=float(tables["turns"]),
         in_place=tuple((int(result), int(source)) for result, source in tables["in_place"]),
+        sites=_sites(*tables["sites"]),
     )
+
+
+def _sites(places: Any, times: Any) -> Sites:
+    return Sites(tuple(map(int, places)), int(times))
 
 
 def _ahead(tables: Mapping[str, Any]) -> Ahead:

@@ -105,6 +105,7 @@ class Report:
     pieces: int  # in which the layer with most of them runs
     search: Searched | None  # None where nothing was searched for: all fits on the chip, or the schedule was given
     far_results: tuple[FarResultReport, ...]
+    fetched_bytes: int  # of inputs and constants that kernels bring to LLB for others behind them
     notes: tuple[str, ...]
     roads: tuple[TriedRoad, ...]
     seconds: Mapping[str, float]
@@ -163,6 +164,7 @@ def report_of(compilation: Compilation) -> Report:
         pieces=max(Counter(step.name for step in steps).values(), default=1),
         search=searched_of(compilation.module),
         far_results=_far_results(compilation),
+        fetched_bytes=sum(one.fetched_bytes for one in compilation.linked),
         notes=tuple(compilation.imported.notes),
         roads=tuple(TriedRoad(road.what, road.why) for road in compilation.roads),
         seconds=dict(compilation.seconds),

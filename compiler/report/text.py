@@ -60,6 +60,9 @@ def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:
         yield "schedule", "; ".join(filter(None, (clusters, pieces))) or "layers run as they are"
     if report.search is not None:
         yield "", report.search.said
+    if report.fetched_bytes:
+        brought = size_text(report.fetched_bytes)
+        yield "ahead", f"{brought} of inputs and weights are brought to LLB while kernels before their readers run"
     if not report.far_results:
         yield "between kernels", "nothing goes through DDR"
         return
