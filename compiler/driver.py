@@ -160,13 +160,13 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
 
 
 def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _fetched_or_not(_in_bands_or_not(kernels, chip, options, observer), chip, options, observer)
-    if not is_unsure_of_room(kernels.module):
-        return found
-    told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
-    planned = _planned(kernels.imported, chip, options, observer, told)
-    other = _fetched_or_not(_in_bands_or_not(planned, chip, options, observer), chip, options, observer)
-    return other if _is_faster(other, found, observer, CLEARLY) else found
+    found = _in_bands_or_not(kernels, chip, options, observer)
+    if is_unsure_of_room(kernels.module):
+        told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
+        planned = _planned(kernels.imported, chip, options, observer, told)
+        other = _in_bands_or_not(planned, chip, options, observer)
+        found = other if _is_faster(other, found, observer, CLEARLY) else found
+    return _fetched_or_not(found, chip, options, observer)
 
 
 def _fetched_or_not(found: Compilation, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
