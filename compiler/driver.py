@@ -143,7 +143,7 @@ def _as_decided(
         return None
     kernels = kernels.with_together(together) if together else kernels
     if decided.fetched:
-        if not kernels.buffers.declared.keys() >= set(decided.fetched):
+        if not all(name in kernels.buffers.declared and kernels.is_given(name) for name in decided.fetched):
             return None
         kernels = kernels.with_fetched(decided.fetched)
     return _compiled(kernels, chip, options, observer)

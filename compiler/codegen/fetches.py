@@ -25,7 +25,7 @@ from compiler.codegen.registers import LINKERS
 from compiler.codegen.values import Operand
 from compiler.isa.dtypes import Queue
 from compiler.isa.encoding import form
-from compiler.isa.model import Instr, Reg, Value
+from compiler.isa.model import OFFSET_MAX, Instr, Reg, Value
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
@@ -158,11 +158,10 @@ class Bringing:
 
     def _load(self, size: int) -> list[Instr]:
         name = "pld.llb.uint8.1d" if self._is_common else "ld.ddr.llb.uint8.1d"
-        return [
-            self._source(_FROM),
-            _instr("sadd", _FROM, Reg(_FROM), Reg(_AT)),
-            _instr(name, Reg(_AT, self._target), 1, Reg(_FROM), 1, size),
-        ]
+        code = [self._source(_FROM), _instr("sadd", _FROM, Reg(_FROM), Reg(_AT))]
+        if self._target <= OFFSET_MAX:
+            return [*code, _instr(name, Reg(_AT, self._target), 1, Reg(_FROM), 1, size)]
+        return [*code, _instr("sadd", _AT, Reg(_AT), self._target), _instr(name, Reg(_AT), 1, Reg(_FROM), 1, size)]
 
 
 def _instr(name: str, *values: Value) -> Instr:

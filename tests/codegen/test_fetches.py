@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.codegen import GraphBuffer, Linked, PlacedKernel, link
+from compiler.codegen import GraphBuffer, Linked, Place, PlacedKernel, link, plan
 from compiler.codegen.fetches import LEAST_PIECE_BYTES, NO_SITES, Fetch
 from compiler.codegen.storage import from_tables, to_tables
 from compiler.isa.disassembler import instruction_text
@@ -140,6 +140,17 @@ def test_clusters_that_do_alike_are_sent_it_together() -> None:
     assert not result.hazards
     for cluster in result.outputs["o"].reshape(4, 512, 64):
         np.testing.assert_array_equal(cluster, values["w"] + np.float32(2))
+
+
+def test_it_may_lie_further_than_an_offset_reaches() -> None:
+    chip = replace(TW1, memory=replace(TW1.memory, llb_bytes=1 << 27))
+    placed, buffers = kernels(chip)
+    places = plan(placed, buffers, chip) | {"u": Place("llb", 100 << 20)}
+    result = link(placed, chip, buffers, places=places)
+    verify(result.program, chip)
+    values = given(chip)
+    outputs = run(result, chip, values).outputs
+    np.testing.assert_array_equal(outputs["o"].reshape(-1, 64), values["w"] + np.float32(2))
 
 
 def test_a_fetch_is_a_line_of_its_own() -> None:
