@@ -107,6 +107,9 @@ def test_a_second_compilation_does_not_search_and_makes_the_same(
         lambda known: replace(known, together=(("no", "call"),)),
         lambda known: replace(known, sums=()),
         lambda known: replace(known, sums=(99,) * len(known.sums)),
+        lambda known: replace(known, fetched=("no buffer",)),
+        lambda known: replace(known, fetched=("t0",)),  # which a kernel writes
+        lambda known: {**vars(known), "way": None, "fetched": "none"},
         lambda known: {"bands": True},
         lambda known: {**vars(known), "way": None, "together": [1]},
         lambda known: {**vars(known), "way": None, "sums": "none"},
