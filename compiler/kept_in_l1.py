@@ -1,4 +1,7 @@
-"""Which tensors stay in the cores' L1: those of calls that are faster as one kernel, or those that somebody names."""
+"""Which tensors never leave the cores: those of calls that are faster as one kernel, or those that somebody names.
+
+They stay in L1, where another convolution takes its windows of them, or in L0C, where its sums are added to them.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
 from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import Chain, chains, with_functions
+from compiler.schedule.chains import CHAIN, PAIR, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
-from compiler.tiling import chain as template
+from compiler.tiling import chain, paired
 from compiler.tiling.search import analytical_cycles_of_all, works_of
 from compiler.tiling.template import NoFeasibleTile
 
+TEMPLATES = {CHAIN: chain, PAIR: paired}  # of kernels of several calls
 SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
@@ -25,6 +29,9 @@ ROUNDS = 3  # of compiling what is thought best, as far as it is known
 LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than another process
 # The analytical cost thinks kernels of several convolutions faster than they are: by about so much.
 SLOWER = 1.08
+# Of kernels that add the results of two there are few, of which most are faster than it thinks: all are compiled but
+# those that it thinks to take more than so much of what kernels of single calls take.
+TRIED = 1.25
 PAYS = 0.85  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
 
@@ -49,7 +56,7 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
     return kernels
 
 
-Kinds = tuple[int, ...]  # of the calls of one kernel, one after another
+Kinds = tuple[int, ...]  # of the calls of one kernel, one after another; inverted where one adds what is before it
 
 
 @dataclass
@@ -65,14 +72,13 @@ class _Choice:
     def best(self, found: list[Chain]) -> list[Chain]:
         """The parts of long chains that are faster as one kernel than in parts."""
         problems = self._problems(found)
-        parts = {self._kinds_of(part): part for one in found for part in _parts(one.calls)}
+        parts = {self._kinds_of(part): part for one in found for part in _parts(one)}
         able = {kinds: part for kinds, part in parts.items() if len(kinds) > 1}
-        chip = self.kernels.chip
-        able = {kinds: able[kinds] for kinds in able if template.is_possible([problems[kind] for kind in kinds], chip)}
+        able = {kinds: part for kinds, part in able.items() if self._is_possible(part, problems)}
         if not able:
             return []
         self.kernels.compile(self.kernels.uses())  # all of the model's: there is work for all processes
-        self._compile({(kind,) for kinds in able for kind in kinds})
+        self._compile({(self.kinds[callee],) for part in able.values() for callee in part.callees})
         self._think(able)
         for _ in range(ROUNDS):
             chosen = [part for one in found for part in self._cut(one)]
@@ -81,6 +87,11 @@ class _Choice:
                 break
             self._compile(unknown)
         return self.known(found)
+
+    def _is_possible(self, part: Chain, problems: Sequence[Any]) -> bool:
+        """Whether one kernel may do what these calls do, as far as their shapes tell."""
+        own = [problems[self.kinds[callee]] for callee in part.callees]
+        return part.kind is not None and TEMPLATES[part.kind].is_possible(own, self.kernels.chip)
 
     def known(self, found: list[Chain]) -> list[Chain]:
         """The best of what was compiled."""
@@ -112,22 +123,26 @@ class _Choice:
             kind = numbers.setdefault(call.callee if use is None else self.kernels.key(use), len(numbers))
             self.kinds[call.callee] = kind
             if kind == len(problems):
-                problems.append(template.problem_alone(self.kernels.function(call), self.kernels.chip))
+                problems.append(chain.problem_alone(self.kernels.function(call), self.kernels.chip))
                 if use is not None:
                     self.jobs[(kind,)] = use
         return problems
 
     def _kinds_of(self, part: Chain) -> Kinds:
-        return tuple(self.kinds[callee] for callee in part.callees)
+        kinds = (self.kinds[callee] for callee in part.callees)
+        return tuple(~kind if at in part.adds else kind for at, kind in enumerate(kinds))
 
     def _think(self, able: Mapping[Kinds, Chain]) -> None:
         """Note the analytical cost of kernels of several calls."""
         module, functions = with_functions(self.kernels.module, list(able.values()))
         for (kinds, part), (callee, given) in zip(able.items(), functions, strict=True):
             self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
-        for kinds, least in zip(able, self._least_of([self.jobs[kinds] for kinds in able]), strict=True):
-            apart = sum(self.cycles.get((kind,), 0.0) for kind in kinds)
-            if SLOWER * least < PAYS * apart:
+        all_least = self._least_of([self.jobs[kinds] for kinds in able])
+        for (kinds, part), least in zip(able.items(), all_least, strict=True):
+            apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
+            if part.kind == PAIR and least < TRIED * apart:
+                self.thought[kinds] = min(least, PAYS * apart)
+            elif part.kind == CHAIN and SLOWER * least < PAYS * apart:
                 self.thought[kinds] = SLOWER * least
 
     def _least_of(self, uses: Sequence[Use]) -> Iterable[float]:
@@ -149,36 +164,36 @@ class _Choice:
         for key, use in wanted.items():
             self.cycles[key] = self.kernels.cycles(use)
 
-    def _cut(self, chain: Chain, *, known: bool = False) -> list[Chain]:
+    def _cut(self, whole: Chain, *, known: bool = False) -> list[Chain]:
         """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
-        kinds, best = self._kinds_of(chain), [(0.0, 0)]  # up to each call: cycles, and where the last part begins
-        for end in range(1, len(kinds) + 1):
+        best = [(0.0, 0)]  # up to each call: cycles, and where the last part begins
+        for end in range(1, len(whole.calls) + 1):
             options = []
             for start in range(max(0, end - LONGEST), end):
-                part = kinds[start:end]
+                part = self._kinds_of(whole.part(start, end))
                 cycles = self.cycles.get(part, float("inf") if known else self.thought.get(part))
                 if len(part) == 1:
                     cycles = self.cycles.get(part, 0.0)
                 if cycles is not None and cycles < float("inf"):
                     options.append((best[start][0] + cycles, start))
             best.append(min(options, key=lambda option: option[0], default=(float("inf"), 0)))
-        parts, end = list[Chain](), len(kinds) if best[-1][0] < float("inf") else 0
+        parts, end = list[Chain](), len(whole.calls) if best[-1][0] < float("inf") else 0
         while end:
             start = best[end][1]
-            parts.append(Chain(chain.calls[start:end]))
+            parts.append(whole.part(start, end))
             end = start
         return parts[::-1]
 
 
-def _parts(calls: tuple[Any, ...]) -> Iterable[Chain]:
-    for start in range(len(calls)):
-        for end in range(start + 1, min(start + LONGEST, len(calls)) + 1):
-            yield Chain(calls[start:end])
+def _parts(whole: Chain) -> Iterable[Chain]:
+    for start in range(len(whole.calls)):
+        for end in range(start + 1, min(start + LONGEST, len(whole.calls)) + 1):
+            yield whole.part(start, end)
 
 
 def _least_cycles(use: Use, kernels: ModelKernels) -> float:
     with suppress(NoFeasibleTile):
-        space = template.space(use.job.func, kernels.chip)
+        space = TEMPLATES[use.job.schedule].space(use.job.func, kernels.chip)
         return float(analytical_cycles_of_all(works_of(space, space.tiles()), kernels.chip).min())
     return float("inf")
 
@@ -191,31 +206,36 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
     named = set[str]()
     wanted = list[Chain]()
     for one in chains(kernels.module):
-        run = [one.calls[0]]
-        for before, call in zip(one.calls, one.calls[1:], strict=False):
-            name = members_of(kernels.module, before)[-1]
-            named.add(name)
-            if name in manual.in_l1:
-                run.append(call)
-                continue
-            wanted.append(Chain(tuple(run)))
-            run = [call]
-        wanted.append(Chain(tuple(run)))
+        start = 0
+        for at, call in enumerate(one.calls):
+            name = members_of(kernels.module, call)[-1]
+            if at < len(one.calls) - 1:
+                named.add(name)
+                if name in manual.in_l1:
+                    continue
+            wanted.append(one.part(start, at + 1))
+            start = at + 1
     for name in sorted(manual.in_l1 - named):
         why = "it is no convolution whose result one other convolution reads, and nothing else"
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     wanted = [run for run in wanted if len(run.calls) > 1]
+    for run in wanted:
+        if run.kind is None:
+            name = members_of(kernels.module, run.calls[-2])[-1]
+            why = "a kernel that adds results of convolutions has two of them"
+            problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
+    problems.raise_if_any(InvalidError)
     if not wanted:
         return kernels
     together = kernels.with_together(wanted)
     uses = {use.members: use for use in together.uses()}
     members = [tuple(name for call in run.calls for name in members_of(kernels.module, call)) for run in wanted]
     together.compile([uses[each] for each in members])
-    for chain, each in zip(wanted, members, strict=True):
+    for run, each in zip(wanted, members, strict=True):
         result = together.result(uses[each])
         if isinstance(result, NoRoadLeft):
-            name = members_of(kernels.module, chain.calls[-2])[-1]
+            name = members_of(kernels.module, run.calls[-2])[-1]
             why = "; ".join(dict.fromkeys(road.why for road in result.roads[-2:]))
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)

@@ -22,7 +22,7 @@ from compiler.target import Chip
 
 # A second process costs some tenths of a second to fork and to send results from.
 LEAST_PER_PROCESS = 4
-LONG = ("chain",)  # classes of kernels of which each takes as long as several others
+LONG = ("chain", "pair")  # classes of kernels of which each takes as long as several others
 
 
 class WorkerDied(TilewrightError):

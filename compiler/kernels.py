@@ -38,6 +38,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul", "vector", "plain"),  # integers that the cube does not multiply
     "convolution": ("convolution",),
     "chain": ("chain",),
+    "pair": ("paired",),
     "attention": ("attention",),
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),

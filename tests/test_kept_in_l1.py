@@ -16,7 +16,9 @@ from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
 from compiler.model_kernels import ModelKernels, Use
 from compiler.pipeline import Observer
+from compiler.schedule.chains import PAIR, chains
 from compiler.schedule.files import parse_schedule
+from compiler.schedule.noted import members_of
 from compiler.target import load_chip
 from compiler.tir.near import room_bytes
 from passes.graph import divide_batch
@@ -142,3 +144,59 @@ def test_chains_of_calls_that_are_alike_are_thought_of_once(monkeypatch: pytest.
     # The first reads what the model is given and the last makes its result; those between them are alike. So there are
     # three kinds of two calls and three of three, where there are seven and six.
     assert 0 < len(thought) <= 6
+
+
+SIDES = {"w": weights(32, 16, 3, 3), "d": weights(64, 32, 1, 1), "s": weights(64, 16, 1, 1), "v": weights(64, 64, 1, 1)}
+RESIDUAL = [
+    node("Conv", "x w", "a", pads=[1, 1, 1, 1], strides=[2, 2]),
+    node("Relu", "a", "b"),
+    node("Conv", "b d", "c"),
+    node("Conv", "x s", "e", strides=[2, 2]),
+    node("Add", "e c", "f"),
+    node("Relu", "f", "y"),
+]
+ADDED = model(RESIDUAL, {"x": SHAPE}, ["y"], **{name: SIDES[name] for name in "wds"})
+ADDED_LINES = ['"b" = 1', '"c" = {}', '"y" = 1']
+
+
+def added_schedule(*, in_l1: bool) -> str:
+    kept = "{ pieces = 1, in_l1 = true }" if in_l1 else "1"
+    return "clusters = 1\n[pieces]\n" + "\n".join(ADDED_LINES).format(kept) + "\n"
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("in_l1", [False, True])
+def test_a_result_that_is_added_to_another_one(chip: str, in_l1: bool) -> None:
+    x = RNG.standard_normal(SHAPE).astype(np.float32)
+    artifact = compiler.compile(ADDED, chip, precision="fp16", schedule=parse_schedule(added_schedule(in_l1=in_l1)))
+    assert len(artifact.report.kernels) == 3 - in_l1
+    result = artifact.run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(result, expected(ADDED, x), rtol=1e-2, atol=2e-2)
+
+
+def test_added_results_are_chosen_where_that_is_faster() -> None:
+    artifact = compiler.compile(ADDED, "tw1", precision="fp16")
+    assert '"c" = { pieces = 1, in_l1 = true }' in artifact.schedule
+    assert len(artifact.report.kernels) == 2
+
+
+def test_what_is_added_goes_before_the_feature_map() -> None:
+    """Both results are read by the last one only: it can share a kernel with one of them."""
+    nodes = [
+        node("Conv", "x s", "m"),
+        node("Relu", "m", "n"),
+        node("Conv", "x s", "e"),
+        node("Conv", "n v", "o"),
+        node("Add", "o e", "y"),
+    ]
+    source = model(nodes, {"x": SHAPE}, ["y"], s=SIDES["s"], v=SIDES["v"])
+    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    (found,) = chains(module)
+    assert [members_of(module, call)[-1] for call in found.calls] == ["e", "y"]
+    assert found.kind == PAIR
+
+
+def test_a_kernel_that_adds_has_two_convolutions() -> None:
+    text = added_schedule(in_l1=True).replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
+    with pytest.raises(InvalidError, match="a kernel that adds results of convolutions has two of them"):
+        compiler.compile(ADDED, "tw1", precision="fp16", schedule=parse_schedule(text))

@@ -1,4 +1,4 @@
-"""Calls of main that may share a kernel, since what one makes only the next one reads: it stays in the cores' L1."""
+"""Calls of main that may share a kernel, since what one makes only the next one reads: it never leaves the cores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ from tvm import ir, relax
 from compiler import graph
 from compiler.schedule.noted import IN_L1, PIECES, members_of, pieces_of
 
-CHAIN = "chain"  # the class of a kernel of several convolutions
+CHAIN = "chain"  # the class of a kernel of several convolutions, each of what the one before it makes
+PAIR = "pair"  # the class of a kernel of two convolutions of which one's result is added to the other's
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls of which each alone reads what the one before it makes."""
+    """Calls of which each alone reads what the one before it makes: as its feature map, or to add it to its own."""
 
     calls: tuple[graph.Call, ...]
+    adds: frozenset[int] = frozenset()  # which of them add what the one before them makes
+
+    @property
+    def kind(self) -> str | None:
+        """The class of its kernel; None where there is none for such calls."""
+        if not self.adds:
+            return CHAIN
+        return PAIR if len(self.calls) == 2 else None
+
+    def part(self, start: int, end: int) -> Chain:
+        return Chain(self.calls[start:end], frozenset(at - start for at in self.adds if start < at < end))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -30,23 +42,35 @@ class Chain:
 
 
 def chains(module: Any) -> list[Chain]:
-    """Convolutions one after another, as long as there are: one's result is the next one's feature map, no more."""
+    """Convolutions one after another, as long as there are: only the next one reads one's result, once. Where two
+    results are read by nothing else, what is added goes before the feature map.
+    """
     body = graph.read(module["main"])
-    next_of = dict[Any, graph.Call]()
+    next_of, before, adding = dict[Any, graph.Call](), dict[Any, graph.Call](), set[Any]()
     for call in body.calls:
         users = body.consumers.get(call.var, [])
         if len(users) != 1 or users[0] is None or not all(_convolves(module, one) for one in (call, users[0])):
             continue
-        if _map_of(module, users[0]).same_as(call.var) and sum(a.same_as(call.var) for a in users[0].arguments) == 1:
-            next_of[call.var] = users[0]
-    inside = {call.var for call in next_of.values()}
+        (user,) = users
+        if sum(argument.same_as(call.var) for argument in user.arguments) != 1:
+            continue
+        adds = not _map_of(module, user).same_as(call.var)
+        if adds and (not _is_side(module, user, call.var) or user.var in adding):
+            continue
+        if user.var in before:
+            if not adds:
+                continue
+            del next_of[before[user.var].var]
+        next_of[call.var], before[user.var] = user, call
+        if adds:
+            adding.add(user.var)
     found = []
     for call in body.calls:
-        if call.var in next_of and call.var not in inside:
+        if call.var in next_of and call.var not in before:
             line = [call]
             while line[-1].var in next_of:
                 line.append(next_of[line[-1].var])
-            found.append(Chain(tuple(line)))
+            found.append(Chain(tuple(line), frozenset(at for at, one in enumerate(line) if one.var in adding)))
     return found
 
 
@@ -55,8 +79,17 @@ def named(module: Any, names: Collection[tuple[str, ...]]) -> list[Chain] | None
     found = []
     for one in chains(module):
         for start, call in enumerate(one.calls):
-            found += [Chain(one.calls[start : start + len(each)]) for each in names if each and each[0] == call.name]
+            found += [one.part(start, start + len(each)) for each in names if each and each[0] == call.name]
     return found if sorted(one.names for one in found) == sorted(names) else None
+
+
+def _is_side(module: Any, call: graph.Call, value: Any) -> bool:
+    """Whether a call may add a value to what it makes: it is no weights, and as large."""
+    group = graph.read(module[call.callee])
+    first = group.calls[0].arguments
+    given = dict(zip(group.params, call.arguments, strict=True))
+    inside = any(given.get(argument, argument).same_as(value) for argument in first)
+    return not inside and graph.shape_of(value) == graph.shape_of(call.var)
 
 
 def _convolves(module: Any, call: graph.Call) -> bool:
@@ -130,7 +163,10 @@ def _function(builder: Any, known: dict[str, Any], module: Any, chain: Chain) ->
         return known[name], given
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(given)]
     values, left = dict[Any, Any](), iter(params)
-    attributes = {"tw.group": CHAIN, "tw.calls": [name for call in chain.calls for name in members_of(module, call)]}
+    attributes = {
+        "tw.group": chain.kind,
+        "tw.calls": [name for call in chain.calls for name in members_of(module, call)],
+    }
     with builder.function(name, params, attrs=attributes, private=True):
         with builder.dataflow():
             for call in chain.calls:

@@ -87,13 +87,13 @@ class Parts:
             raise NoFeasibleTile(NAME, "a convolution of something else than the one before it makes")  # (1)
         nests, places = list(root.body.seq), []
         for block in windows:
-            places.append(next(i for i, nest in enumerate(nests) if _writes(nest, block.writes[0].source)))
+            places.append(next(i for i, nest in enumerate(nests) if writes(nest, block.writes[0].source)))
         if None in between or places != sorted(places):
             raise NoFeasibleTile(NAME, "convolutions that are not one after another")
         room, found = room_bytes(func, chip), []
         for at, (start, end) in enumerate(pairwise([0, *places, len(nests)])):
             ends = between[at - 1] if at else None, between[at] if at < len(between) else None
-            found.append(_part(func, nests[start:end], ends, room))
+            found.append(part_of(func, nests[start:end], ends, room))
         return Parts(tuple(found))
 
     def joined(self, like: Any) -> Any:
@@ -123,7 +123,7 @@ def _with(nest: Any, buffer: Any, other: Any) -> Any:
     return structural_map(nest, (tirx.Var, lambda var: other if var.same_as(buffer) else var))
 
 
-def _writes(nest: Any, buffer: Any) -> bool:
+def writes(nest: Any, buffer: Any) -> bool:
     found: list[Any] = []
     structural_walk(nest, (tirx.BufferStore, lambda store: found.append(store.buffer.same_as(buffer))))
     return any(found)
@@ -133,7 +133,7 @@ def _nests(body: Any) -> list[Any]:
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def _part(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int) -> Any:
+def part_of(func: Any, nests: Sequence[Any], ends: tuple[Any, Any], room: int) -> Any:
     """The function of some stages; it reads the one of ``ends`` first, and writes the other last."""
     used = set[Any]()
     for nest in nests:
@@ -190,7 +190,7 @@ def space(func: Any, chip: Chip) -> ChainSpace:
     if not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(NAME, "a path from UB to L1, which the chip has not")
     prepared = [started_with_bias(merged(part), chip) for part in Parts.of(func, chip).functions]
-    problems = [_problem(part, chip) for part in prepared]
+    problems = [problem_of_part(part, chip) for part in prepared]
     if not all(follows(*pair) for pair in pairwise(problems)):
         raise NoFeasibleTile(NAME, "a feature map that is not all of what the one before makes")
     # What they make goes to L1.
@@ -201,7 +201,7 @@ def space(func: Any, chip: Chip) -> ChainSpace:
     return found
 
 
-def _problem(func: Any, chip: Chip) -> Problem:
+def problem_of_part(func: Any, chip: Chip) -> Problem:
     sch = schedule_of(func)
     (master,) = masters_of(sch)
     return problem_of(sch, master, sch.get_producers(master.block)[0], chip)
@@ -233,7 +233,7 @@ def single(problem: Problem) -> bool:
 
 def problem_alone(func: Any, chip: Chip) -> Problem | None:
     """Of a kernel of one convolution; None of any other."""
-    return _problem(func, chip) if len(masters_of(schedule_of(func))) == 1 else None
+    return problem_of_part(func, chip) if len(masters_of(schedule_of(func))) == 1 else None
 
 
 def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:
@@ -252,7 +252,7 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
     of_each = [_tiles(problem, chip, times, last=problem is problems[-1]) for problem in problems]
     plain = all(single(problem) for problem in problems[1:])
     of_last = [tile for tile in of_each[-1] if plain or tile.columns == problems[-1].extents[WO]]
-    (lasts,) = _cheapest([of_last], problems[-1], chip, LAST)
+    (lasts,) = cheapest([of_last], problems[-1], chip, LAST)
     rows, found = [tile.rows for tile in lasts], list[list[list[Tile]]]()
     for at in range(len(problems) - 2, -1, -1):
         of_columns = dict[int, list[Tile]]()
@@ -267,12 +267,12 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
             able = [one for one in able if (one.rows <= needed if whole else one.rows == 1)]
             fitting.append([_for(one, tile, needed) for one in able])
             rows[number] = needed
-        found.insert(0, _cheapest(fitting, problems[at], chip, EARLIER))
+        found.insert(0, cheapest(fitting, problems[at], chip, EARLIER))
     for earlier, tile in zip(zip(*found, strict=True), lasts, strict=True):
         yield from ((*each, tile) for each in product(*earlier))
 
 
-def _cheapest(groups: Sequence[Sequence[Tile]], problem: Problem, chip: Chip, count: int) -> list[list[Tile]]:
+def cheapest(groups: Sequence[Sequence[Tile]], problem: Problem, chip: Chip, count: int) -> list[list[Tile]]:
     """Of each group of tiles those that cost least, by the analytical cost of all, worked out at once."""
     tiles = [tile for group in groups for tile in group]
     if not tiles:

@@ -186,15 +186,20 @@ def describe(problem: Problem, tile: Tile) -> str:
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
 
-def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> None:
+def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip) -> Placed:
     result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
-    order = WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
-    placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip, order)
+    placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip, order_of(tile))
     if feature_map is not None:
         of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
         cube.mark(sch, feature_map, of_image, map_mark(axes))
     channels_last(sch, result)
     cube.start_sum(sch, master.block, placed)
+    return placed
+
+
+def order_of(tile: Tile) -> tuple[int, ...]:
+    """In which a core's trips go, the outermost first."""
+    return WEIGHTS_FIRST if tile.held == {"weights"} else MAP_FIRST
 
 
 def place(
