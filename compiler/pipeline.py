@@ -76,6 +76,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.size_cube_buffers import SizeCubeBuffers
     from passes.tir.spread_loads import SpreadLoads
     from passes.tir.start_sums import StartSums
+    from passes.tir.turn_rows import TurnRows
     from passes.tir.vector_first import VectorFirst
     from passes.tir.work_in_place import WorkInPlace
 
@@ -97,6 +98,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopShift(),  # partition leaves loops that begin elsewhere than at zero
         LoopFission(),  # the parts of a partition may hold several stores again
         IfPromotion(),  # and guards that now depend on outer loops only
+        TurnRows(),  # before PadRows: what it turns needs no gaps
         PadRows(),  # before loops merge over rows that get gaps
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
         RepeatFactors(),  # behind it: the loops that it cuts rows into would merge again

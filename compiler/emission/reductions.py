@@ -365,6 +365,8 @@ def _step(
 
 
 def replace_index(access: Access, elements: int) -> Access:
-    """The access a number of elements further in its innermost dimension."""
-    *outer, last = access.indices
-    return Access(access.buffer, (*outer, last + tirx.IntImm("int32", elements)), access.loops, access.surroundings)
+    """The access a number of elements further: in the last dimension of which it is so many whole steps."""
+    axis = max(axis for axis, pitch in enumerate(access.pitches) if elements % pitch == 0)
+    indices = list(access.indices)
+    indices[axis] += tirx.IntImm("int32", elements // access.pitches[axis])
+    return Access(access.buffer, tuple(indices), access.loops, access.surroundings)
