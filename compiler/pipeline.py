@@ -54,6 +54,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.dispatch_ahead import DispatchAhead
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
+    from passes.tir.fill_borders import FillBorders
     from passes.tir.hoist_invariants import HoistInvariants
     from passes.tir.hold_pieces import HoldPieces
     from passes.tir.if_promotion import IfPromotion
@@ -98,6 +99,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LoopShift(),  # partition leaves loops that begin elsewhere than at zero
         LoopFission(),  # the parts of a partition may hold several stores again
         IfPromotion(),  # and guards that now depend on outer loops only
+        FillBorders(),  # while a nest still shows which rows and columns it moves
         TurnRows(),  # before PadRows: what it turns needs no gaps
         PadRows(),  # before loops merge over rows that get gaps
         LoopCollapse(),  # last of the loop passes: only guard-free nests of one store have the fewest dimensions
