@@ -3,7 +3,8 @@
 A core that passes a *gate* has waited, in the queue that loads, for flags that others set at the end of the kernel
 before: from there on it knows that their kernels up to that one are complete. Its other queues know it from the next
 kernel on, since between kernels a core waits for itself. A *barrier* of all cores tells everyone, and costs more.
-All cores wait where one has to: no core can run ahead of the others by more than a flag can count.
+All cores wait where one has to, so that none is ahead of the others by more than two gates: where a flag counts no
+further than to one, there are barriers only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from compiler.target import Chip
 
 LOADING = "mte2"  # the queue that waits at a gate
+AHEAD = 2  # kernels whose end a core may have told another one before that waits for the first of them
 _HORIZON = 256  # accesses that are kept in mind; a barrier costs less than more of them
 
 
@@ -84,7 +86,7 @@ class Borders:
     """Goes along a program, kernel by kernel."""
 
     def __init__(self, chip: Chip, *, gates: bool = True) -> None:
-        self.chip, self.gates = chip, gates and _gates_pay(chip)
+        self.chip, self.gates = chip, gates and chip.cross_flag_max >= AHEAD and _gates_pay(chip)
         # The kernels that every core knows to be complete on all cores: those before.
         self._loading_knows = self._others_know = 0
         self._open: list[tuple[int, Reach]] = []  # what not all queues know to be complete

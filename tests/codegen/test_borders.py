@@ -36,6 +36,14 @@ def test_what_crosses_cores_is_awaited_at_the_gate_once() -> None:
     assert orders([made], [read], [read]) == [Order.NONE, Order.GATE, Order.NONE]
 
 
+def test_flags_that_count_to_one_make_no_gates() -> None:
+    """A core may say that it is done with a kernel before another one has heard that of the kernel before."""
+    made, read = reach("mte3", writes=True), reach("mte2", shift=1)
+    for most, order in ((1, Order.BARRIER), (2, Order.GATE)):
+        borders = Borders(replace(TW1, cross_flag_max=most))
+        assert [borders.next(kernel).order for kernel in ([made], [read])] == [Order.NONE, order]
+
+
 def test_what_is_loaded_in_front_of_the_gate_is_awaited_before_the_kernel() -> None:
     assert orders([reach("mte3", writes=True)], [reach("mte2", shift=1, gated=False)])[1] is Order.GATE_AHEAD
 
