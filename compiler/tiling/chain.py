@@ -252,7 +252,7 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
     of_each = [_tiles(problem, chip, times, last=problem is problems[-1]) for problem in problems]
     plain = all(single(problem) for problem in problems[1:])
     of_last = [tile for tile in of_each[-1] if plain or tile.columns == problems[-1].extents[WO]]
-    (lasts,) = cheapest([of_last], problems[-1], chip, LAST)
+    (lasts,) = _cheapest([of_last], problems[-1], chip, LAST)
     rows, found = [tile.rows for tile in lasts], list[list[list[Tile]]]()
     for at in range(len(problems) - 2, -1, -1):
         of_columns = dict[int, list[Tile]]()
@@ -267,12 +267,12 @@ def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[T
             able = [one for one in able if (one.rows <= needed if whole else one.rows == 1)]
             fitting.append([_for(one, tile, needed) for one in able])
             rows[number] = needed
-        found.insert(0, cheapest(fitting, problems[at], chip, EARLIER))
+        found.insert(0, _cheapest(fitting, problems[at], chip, EARLIER))
     for earlier, tile in zip(zip(*found, strict=True), lasts, strict=True):
         yield from ((*each, tile) for each in product(*earlier))
 
 
-def cheapest(groups: Sequence[Sequence[Tile]], problem: Problem, chip: Chip, count: int) -> list[list[Tile]]:
+def _cheapest(groups: Sequence[Sequence[Tile]], problem: Problem, chip: Chip, count: int) -> list[list[Tile]]:
     """Of each group of tiles those that cost least, by the analytical cost of all, worked out at once."""
     tiles = [tile for group in groups for tile in group]
     if not tiles:

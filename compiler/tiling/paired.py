@@ -154,7 +154,6 @@ class _TakenOut:
     block: Any
     sums: Any  # the load of a sum
     bias: Any | None  # and of what is added to it
-    value: Any  # before it is rounded
 
     @staticmethod
     def of(func: Any) -> _TakenOut:
@@ -169,7 +168,7 @@ class _TakenOut:
         known = bias is None or (isinstance(bias, ir.TensorLoad) and any(bias.source.same_as(p) for p in func.params))
         if not known or not isinstance(sums, ir.TensorLoad) or not sums.source.same_as(made):
             raise NoFeasibleTile(NAME, "a result that is more than sums with a bias")
-        return _TakenOut(block, sums, bias, rounded)
+        return _TakenOut(block, sums, bias)
 
     def axes_of(self, other: _TakenOut) -> dict[Any, Any]:
         """For each of its axes the one of another such stage."""

@@ -11,7 +11,7 @@ from tvm import ir, sym, tirx
 from compiler.target import Chip
 from compiler.tir.conditions import variables_of
 from compiler.tir.nests import leaf_nest
-from compiler.tir.rewriter import Rewriter, loads, sequence, statements, substitute
+from compiler.tir.rewriter import Rewriter, loads, loop_with, sequence, statements, substitute
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
@@ -29,7 +29,7 @@ class FillBorders(Pass):
     image can be loaded into another frame meanwhile.
 
     1. The three nests are in one block. Nothing else touches what is loaded, and nothing the frame between its fill and
-       the copy.
+       the copy. Nothing leaves UB between load and copy: it might go where the image lies.
     2. The fill is of all of the frame, and each axis of the frame is moved by one loop of the copy, from a number on.
     3. Each axis of what is loaded is one loop of the load, or an element.
     """
@@ -106,7 +106,7 @@ class _Nest:
 
     def with_store(self, store: Any) -> Any:
         for loop in reversed(self.loops):
-            store = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, store)
+            store = loop_with(loop, store)
         return store
 
 
@@ -150,6 +150,8 @@ class _Frames(Rewriter):
         inside, value = nest.places(nest.store.indices), _value(loaded, nest)
         if inside is None or value is None or not _fills_all(filled):
             return None
+        if any(_leaves(part) for part in parts[load:copy]):  # what is loaded may lie where that goes
+            return None
         store = tirx.BufferStore(frame, value, list(nest.store.indices))
         borders = _borders(frame, [(start, nest.extent(var)) for var, start in inside], filled.store.value)
         kept = [
@@ -164,6 +166,13 @@ class _Frames(Rewriter):
 def _stores_to(statement: Any, buffer: Any) -> bool:
     nest = leaf_nest(statement)
     return nest is not None and nest[1].buffer.same_as(buffer)
+
+
+def _leaves(statement: Any) -> bool:
+    """Whether a statement stores to anything but UB."""
+    found: list[Any] = []
+    structural_walk(statement, (tirx.BufferStore, lambda store: found.append(store.buffer.scope() != SCOPE)))
+    return any(found)
 
 
 def _fills_all(nest: _Nest) -> bool:

@@ -38,24 +38,17 @@ def summed(rows: int, columns: int, dtype: str = "float16") -> Any:
     return kernel
 
 
-def summed_and_stored(rows: int, columns: int, dtype: str = "float16") -> Any:
+def summed_and_stored() -> Any:
     @T.prim_func(private=True)
-    def kernel(x: T.Buffer((rows, columns), dtype), y: T.Buffer((rows,), dtype), z: T.Buffer((rows, columns), dtype)):
-        s = T.alloc_buffer((rows, columns), dtype, scope="local.ub")
-        t = T.alloc_buffer((rows,), dtype, scope="local.ub")
-        for r in range(rows):
-            for c in range(columns):
-                s[r, c] = x[r, c]
-        for r in range(rows):
-            t[r] = T.Cast(dtype, 0.0)
-        for r in range(rows):
-            for c in range(columns):
-                t[r] = t[r] + s[r, c]
-        for r in range(rows):
-            y[r] = t[r]
-        for r in range(rows):
-            for c in range(columns):
-                z[r, c] = s[r, c]
+    def kernel(x: T.Buffer((256, 49), "float16"), z: T.Buffer((256, 49), "float16")):
+        s = T.alloc_buffer((256, 49), "float16", scope="local.ub")
+        t = T.alloc_buffer((256,), "float16", scope="local.ub")
+        for r, c in T.grid(256, 49):
+            s[r, c] = x[r, c]
+        for r, c in T.grid(256, 49):
+            t[r] = t[r] + s[r, c]
+        for r, c in T.grid(256, 49):
+            z[r, c] = s[r, c]
 
     return kernel
 
@@ -78,7 +71,7 @@ def test_few_rows_and_long_ones_stay_as_they_are(rows: int, columns: int) -> Non
 
 
 def test_rows_that_something_else_reads_stay_as_they_are() -> None:
-    keeps(TurnRows(), summed_and_stored(256, 49), TW1)
+    keeps(TurnRows(), summed_and_stored(), TW1)
 
 
 def test_a_full_memory_stays_as_it_is() -> None:
