@@ -7,13 +7,15 @@ for i in range(8):                       for i in range(9):
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from tvm import tirx
 
-from compiler.codegen.instruction_form import PHASE
+from compiler.codegen.instruction_form import PHASE, read_call
+from compiler.isa.dtypes import Queue
 from compiler.tir.rewriter import contains, loop_with, sequence, statements, substitute
-from compiler.tir.structure import structural_map
+from compiler.tir.structure import structural_map, structural_walk
 
 
 def is_phase(statement: Any) -> bool:
@@ -22,6 +24,27 @@ def is_phase(statement: Any) -> bool:
 
 def has_phases(func: Any) -> bool:
     return contains(func.body, tirx.AttrStmt, is_phase)
+
+
+def with_results_later(func: Any) -> Any:
+    """The kernel with results that leave the matrix unit in the turn in which the next phase needs them: what they fill
+    then needs no slot more. The same where none can.
+    """
+
+    def later(block: Any) -> Any:
+        parts = list(block.seq)
+        for at, (part, following) in enumerate(pairwise(block.seq)):
+            if is_phase(part) and is_phase(following) and _only_takes_out(part):
+                parts[at] = tirx.AttrStmt(part.node, part.attr_key, following.value, part.body, part.span)
+        return block if all(new.same_as(old) for new, old in zip(parts, block.seq, strict=True)) else sequence(parts)
+
+    return func.with_body(structural_map(func.body, (tirx.SeqStmt, later)))
+
+
+def _only_takes_out(phase: Any) -> bool:
+    calls: list[Any] = []
+    structural_walk(phase.body, (tirx.Evaluate, lambda statement: calls.append(read_call(statement))))
+    return all(call is not None and call.queue == Queue.FIX for call in calls)
 
 
 def without_phases(func: Any) -> Any:

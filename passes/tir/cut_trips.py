@@ -31,8 +31,8 @@ class CutTrips(Pass):
     that waits for nothing. What is marked means the same as before.
 
     1. The loop counts known turns from zero, and every statement of its body is of one engine at most. What is of none
-       goes with the statement that follows, but results of the first phase leave the matrix unit at once: the vector
-       unit has nothing else to do before it reads them.
+       goes with the statement that follows, but results leave the matrix unit at once: behind those of a later turn
+       they would come late. Those of later phases are a phase of their own, which may be later where room is short.
     2. There are three phases, or more: the first engine comes back to a turn.
     3. What is written in the loop and outlives a turn is touched by phases with one mark only, so in the same order.
     """
@@ -61,6 +61,12 @@ class _Cutter(Rewriter):
 class _Phase:
     engine: Queue
     parts: list[Any] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+
+    def go_on(self, parts: list[Any]) -> None:
+        """With these: what was taken out before stays in front of them."""
+        self.parts += [*self.results, *parts]
+        self.results = []
 
 
 def _marked(variable: Any, body: Any) -> Any | None:
@@ -75,8 +81,10 @@ def _marked(variable: Any, body: Any) -> Any | None:
     if not _in_order(phases, late, {statement.buffer for statement in allocations}):
         return None
     marks = [
-        tirx.AttrStmt(variable, PHASE, tirx.IntImm("int32", turns), sequence(phase.parts))
+        tirx.AttrStmt(variable, PHASE, tirx.IntImm("int32", turns), sequence(body))
         for phase, turns in zip(phases, late, strict=True)
+        for body in (phase.parts, phase.results)
+        if body
     ]
     return sequence([*allocations, *marks])
 
@@ -90,8 +98,9 @@ def _phases(parts: list[Any]) -> list[_Phase] | None:
         engines = queues & ENGINES
         if len(engines) > 1:
             return None
-        if not engines and len(phases) == 1 and queues == {Queue.FIX}:
-            phases[-1].parts += [*waiting, part]
+        if not engines and phases and phases[-1].engine == Queue.M and queues == {Queue.FIX}:
+            results = phases[-1].parts if len(phases) == 1 else phases[-1].results
+            results += [*waiting, part]
             waiting = []
         elif not engines:
             waiting.append(part)
@@ -99,10 +108,10 @@ def _phases(parts: list[Any]) -> list[_Phase] | None:
             (engine,) = engines
             if not phases or phases[-1].engine != engine:
                 phases.append(_Phase(engine))
-            phases[-1].parts += [*waiting, part]
+            phases[-1].go_on([*waiting, part])
             waiting = []
-    if phases:
-        phases[-1].parts += waiting
+    if phases and waiting:
+        phases[-1].go_on(waiting)
     return phases
 
 
@@ -126,7 +135,7 @@ def _in_order(phases: list[_Phase], late: list[int], own: set[Any]) -> bool:
     touched: dict[Any, set[int]] = {}
     written: set[Any] = set()
     for phase, turns in zip(phases, late, strict=True):
-        for part in phase.parts:
+        for part in (*phase.parts, *phase.results):
             inner = {statement.buffer for statement in _all(part, tirx.AllocBuffer)}
             for buffer in {access.source for access in _all(part, ir.TensorLoad)} - inner:
                 touched.setdefault(buffer, set()).add(turns)

@@ -23,7 +23,7 @@ from compiler.codegen.instruction_form import (
 )
 from compiler.codegen.lifetimes import ALIGNMENT, packed
 from compiler.codegen.memory import free_bytes
-from compiler.codegen.phases import has_phases, in_turns, is_phase, without_phases
+from compiler.codegen.phases import has_phases, in_turns, is_phase, with_results_later, without_phases
 from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
@@ -62,9 +62,10 @@ class DoubleBuffer(Pass):
 
     def run(self, subject: Any, chip: Chip) -> Any:
         if has_phases(subject):
-            in_phases = self._with_rings(subject, chip)
-            if in_phases is not None:
-                return in_phases
+            for kernel in (subject, with_results_later(subject)):
+                in_phases = self._with_rings(kernel, chip)
+                if in_phases is not None:
+                    return in_phases
             subject = without_phases(subject)
         return self._with_rings(subject, chip)
 
