@@ -77,6 +77,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.size_cube_buffers import SizeCubeBuffers
     from passes.tir.spread_loads import SpreadLoads
     from passes.tir.start_sums import StartSums
+    from passes.tir.sum_rows_on_cube import SumRowsOnCube
     from passes.tir.turn_rows import TurnRows
     from passes.tir.vector_first import VectorFirst
     from passes.tir.work_in_place import WorkInPlace
@@ -85,6 +86,7 @@ def kernel_passes() -> tuple[Any, ...]:
         LowerBlocks(),  # from here on a kernel is loops, ifs and stores
         ShrinkBuffers(),  # while the core axes still are variables with a range of their own
         MergeCoreAxes(),  # one core number, as the machine has it
+        SumRowsOnCube(),  # before what looks at marked nests: it makes some
         BoundMarkedNests(),  # a nest that is one instruction has bounds, not guards; nobody touches it from here on
         CutOperands(),  # behind them: how far a product reads is how far its loops go
         HoldPieces(),  # behind them: marked nests have bounds; the buffers that it makes need sizes

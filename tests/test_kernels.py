@@ -13,11 +13,13 @@ from compiler import kernels, pipeline, timing
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
 from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_kernel, spaces
+from compiler.operators.normalization import layer_normalization
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from compiler.tiling.ranking import Ranked, ranked
 from compiler.tiling.search import Work, columns_of
 from compiler.timing import TIMING, kernel_cycles
+from compiler.tir.near import placed_near
 
 CHIP = load_chip("tiny")
 
@@ -199,3 +201,27 @@ def test_loads_a_turn_ahead_are_compared_with_loads_in_pieces() -> None:
     ahead, pieces, *_ = kernel.choices
     assert ahead.tile == f"{pieces.tile}, loads a turn ahead" == kernel.tile
     assert pieces.modelled_cycles and ahead.modelled_cycles and ahead.modelled_cycles < pieces.modelled_cycles
+
+
+def norm(rows: int, columns: int) -> Any:
+    """A layer norm of rows in LLB."""
+    x, scale, bias = (
+        te.placeholder(shape, "float16", name)
+        for name, shape in (("x", (rows, columns)), ("scale", (columns,)), ("bias", (columns,)))
+    )
+    made = te.create_prim_func([x, scale, bias, layer_normalization(x, scale, bias)[0]])
+    return placed_near(made, range(4), 1 << 20)
+
+
+def test_rows_are_summed_by_whom_that_takes_fewer_cycles() -> None:
+    chip = replace(load_chip("tw1"), clusters=1)
+    on_cube = compile_kernel(norm(1024, 768), "norm", chip, Observer())
+    alone = compile_kernel(norm(1024, 768), "norm", chip, Observer(without=frozenset({"sum-rows-on-cube"})))
+    assert "rows summed by the cube" in on_cube.tile
+    assert "rows summed" not in alone.tile
+    cycles = [kernel_cycles(kernel.code, chip) for kernel in (on_cube, alone)]
+    assert cycles[0] is not None
+    assert cycles[1] is not None
+    assert cycles[0] < 0.6 * cycles[1]
+    few = compile_kernel(norm(16, 256), "norm", chip, Observer())
+    assert "rows summed" not in few.tile

@@ -24,6 +24,7 @@ SWITCHES: Mapping[str, str] = {
     "timed-rivals": "rivals simulated",
     "split-k": "long sums in parts",
     "keep-in-l1": "several convolutions in one kernel",
+    "sum-rows-on-cube": "rows summed by the matrix unit",
 }
 ALL = ""
 PASSES = {"shift-addresses": frozenset({"shift-addresses", "pad-rows"})}  # what a switch stands for, if for several

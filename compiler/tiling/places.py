@@ -88,6 +88,8 @@ class _Places:
             self.without.update(tensor for tensor, _ in touched)
             return not any(tensor in self.tensors for tensor, _ in touched)
         pair = block.iter_vars[first : first + 2]
+        if len(pair) < 2:
+            return False
         variables, loops = [axis.var for axis in pair], list(realize.iter_values)[first : first + 2]
         extents = (int(pair[0].dom.extent), int(pair[1].dom.extent))
         if not any(self.extents):

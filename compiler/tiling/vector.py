@@ -12,7 +12,7 @@ Where the inputs of a reduction are better read piece by piece, :mod:`compiler.t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -22,7 +22,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import narrow_softmax, narrow_sums
 from compiler.tiling.search import Work, analytical_cycles
-from compiler.tiling.stages import Made, Stage, effort, most_bytes, needs, stages_of
+from compiler.tiling.stages import Effort, Made, Stage, effort, most_bytes, needs, stages_of
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.transfers import Transfer, transfer
 from compiler.tiling.vector_blocks import (
@@ -38,6 +38,7 @@ from compiler.tiling.vector_blocks import (
 from compiler.tir.near import near_parameters
 
 SLOTS = 2  # of what crosses queues
+NOTHING: Mapping[Stage, Effort] = {}
 PARTS = 48  # into which an axis is cut evenly, at most
 RUNS = 16  # positions of an axis along which an input is contiguous, at least: more are doublings
 # Instructions of the scalar unit for a tile, and for each instruction of another queue: addresses, flags.
@@ -46,10 +47,14 @@ TRIP_INSTRUCTIONS, CALL_INSTRUCTIONS = 12, 5
 
 @dataclass(frozen=True)
 class Tile:
-    """Positions of each axis of the result; ``piece`` elements of what is reduced are read at once, or all."""
+    """Positions of each axis of the result; ``piece`` elements of what is reduced are read at once, or all.
+
+    Where the matrix unit sums the rows, it does so in as many ``steps``.
+    """
 
     extents: tuple[int, ...]
     piece: int = 0
+    steps: int = 0
 
     def trips(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Of the loops over tiles."""
@@ -159,9 +164,20 @@ class VectorSpace:
         for stage, shape in zip(self.results, self.shapes, strict=True):
             extents = [min(e, n) for e, n in zip(_fitted(tile.extents, len(shape)), shape, strict=True)]
             found.append(
-                demand_of(self.stages, stage, dict(zip(stage.kept, extents, strict=False)), self.chip, self.near)
+                demand_of(
+                    self.stages,
+                    stage,
+                    dict(zip(stage.kept, extents, strict=False)),
+                    self.chip,
+                    self.near,
+                    self._instead(tile),
+                )
             )
         return max(found, key=lambda one: one.ub_bytes)
+
+    def _instead(self, tile: Tile) -> Mapping[Stage, Effort]:
+        """What stages of a tile take that the vector unit does not do itself."""
+        return NOTHING
 
     def _run_axes(self) -> list[int]:
         """The axes of the result along which an input is contiguous."""
@@ -198,9 +214,16 @@ class VectorSpace:
 
 
 def demand_of(
-    stages: list[Stage], out: Stage, cut: dict[Any, int], chip: Chip, near: frozenset[Any] = frozenset()
+    stages: list[Stage],
+    out: Stage,
+    cut: dict[Any, int],
+    chip: Chip,
+    near: frozenset[Any] = frozenset(),
+    instead: Mapping[Stage, Effort] = NOTHING,
 ) -> Demand:
-    """What a block of one result needs, where the parameters ``near`` lie in LLB."""
+    """What a block of one result needs, where the parameters ``near`` lie in LLB. Some stages take something else than
+    their own work ``instead``.
+    """
     line = chip.transfer.ddr_line_bytes
     found = needs(stages, out, cut, read_pattern)
     inputs = {buffer for buffer, _ in found.inputs}
@@ -222,7 +245,7 @@ def demand_of(
         elif copies and stage.places[0].source in inputs:
             loads.append(Load(size))
             continue
-        took = effort(stage, lengths)
+        took = instead.get(stage) or effort(stage, lengths)
         instructions += took.instructions
         vector_bytes += took.weighted_bytes
         made[stage] = Made(0 if stage is out else size, took.temporary_bytes)
