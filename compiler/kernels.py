@@ -46,7 +46,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }
 VECTOR_TEMPLATES = ("vector", "plain")
-# What else does kernels of a template, where it can, and the pass that it needs: the faster of the two is taken.
+# What else does kernels of a template, where it can, and the pass that it needs: it is taken where it pays.
 OTHERS = {"vector": ("cube_sums", "sum-rows-on-cube")}
 # Of the cycles that it takes otherwise: what saves less costs the program more, since L1 is no longer free for what the
 # next kernel loads ahead (BERT at batch 1 takes 0.7 % more on tw1 with norms that save 6 and 11 %).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, ClassVar
 
@@ -130,14 +130,14 @@ class _Summer(Rewriter):
         super().__init__()
         self.chip, self.steps = chip, steps
         self._ones: Any | None = None
-        self._filled = False  # whether there is something that fills it
+        self._has_ones = False  # whether there is something that fills it
         self._found = 0
         self._loads: dict[Any, int] = {}  # of each buffer
 
     def function(self, func: Any) -> Any:
         structural_walk(func.body, (ir.TensorLoad, self._count))
         found = super().function(func)
-        if self._ones is None or self._filled:
+        if self._ones is None or self._has_ones:
             return found
         return found.with_body(sequence([*_filled(self._ones), found.body]))
 
@@ -146,9 +146,9 @@ class _Summer(Rewriter):
 
     def attribute(self, attribute: Any) -> Any:
         found = super().attribute(attribute)
-        if found is None or self._ones is None or self._filled or attribute.attr_key != "thread_extent":
+        if found is None or self._ones is None or self._has_ones or attribute.attr_key != "thread_extent":
             return found
-        self._filled = True
+        self._has_ones = True
         body = sequence([*_filled(self._ones), found.body])
         return tirx.AttrStmt(found.node, found.attr_key, found.value, body, found.span)
 
@@ -275,7 +275,7 @@ class _Rows:
     most_of_step: int
     place: Callable[[Any], list[Any]]  # the indices of a row, without that of its elements
     guards: Callable[[Any], list[Any]]  # what holds for a row that there is
-    l1: Any = field(default=None)
+    l1: Any
 
     @staticmethod
     def of(found: _Sum, load: Any, chip: Chip) -> _Rows:
