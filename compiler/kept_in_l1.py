@@ -1,6 +1,6 @@
 """Which tensors never leave the cores: those of calls that are faster as one kernel, or those that somebody names.
 
-They stay in L1, where another convolution takes its windows of them, or in L0C, where its sums are added to them.
+They stay in L1, where a convolution takes its windows of them, or in L0C, where its sums are added to them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
 from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import CHAIN, PAIR, Chain, chains, with_functions
+from compiler.schedule.chains import CHAIN, PAIR, PREPARED, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
-from compiler.tiling import chain, paired
+from compiler.tiling import chain, paired, prepared
 from compiler.tiling.search import analytical_cycles_of_all, works_of
 from compiler.tiling.template import NoFeasibleTile
 
-TEMPLATES = {CHAIN: chain, PAIR: paired}  # of kernels of several calls
+TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared}  # of kernels of several calls
 SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
@@ -29,8 +29,9 @@ ROUNDS = 3  # of compiling what is thought best, as far as it is known
 LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than another process
 # The analytical cost thinks kernels of several convolutions faster than they are: by about so much.
 SLOWER = 1.08
-# Of kernels that add the results of two there are few, of which most are faster than it thinks: all are compiled but
-# those that it thinks to take more than so much of what kernels of single calls take.
+# Of kernels that add the results of two there are few, of which most are faster than it thinks, and so are those that
+# make a map on its way: all are compiled but those that it thinks to take more than so much of what kernels of single
+# calls take.
 TRIED = 1.25
 PAYS = 0.85  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
@@ -140,7 +141,7 @@ class _Choice:
         all_least = self._least_of([self.jobs[kinds] for kinds in able])
         for (kinds, part), least in zip(able.items(), all_least, strict=True):
             apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
-            if part.kind == PAIR and least < TRIED * apart:
+            if part.kind in (PAIR, PREPARED) and least < TRIED * apart:
                 self.thought[kinds] = min(least, PAYS * apart)
             elif part.kind == CHAIN and SLOWER * least < PAYS * apart:
                 self.thought[kinds] = SLOWER * least
@@ -216,14 +217,14 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
             wanted.append(one.part(start, at + 1))
             start = at + 1
     for name in sorted(manual.in_l1 - named):
-        why = "it is no convolution whose result one other convolution reads, and nothing else"
+        why = "it is no convolution whose result one other convolution reads, and nothing else, nor what makes its map"
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     wanted = [run for run in wanted if len(run.calls) > 1]
     for run in wanted:
         if run.kind is None:
             name = members_of(kernels.module, run.calls[-2])[-1]
-            why = "a kernel that adds results of convolutions has two of them"
+            why = "a kernel that adds results of convolutions has two of them, one that makes a map on its way one"
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     if not wanted:

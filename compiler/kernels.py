@@ -39,6 +39,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "convolution": ("convolution",),
     "chain": ("chain",),
     "pair": ("paired",),
+    "prepared": ("prepared",),
     "attention": ("attention",),
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),

@@ -200,3 +200,68 @@ def test_a_kernel_that_adds_has_two_convolutions() -> None:
     text = added_schedule(in_l1=True).replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
     with pytest.raises(InvalidError, match="a kernel that adds results of convolutions has two of them"):
         compiler.compile(ADDED, "tw1", precision="fp16", schedule=parse_schedule(text))
+
+
+# ---- maps that are made on their way -----------------------------------------------------------------------------
+
+
+def scaled(images: int) -> bytes:
+    nodes = [
+        node("Mul", "x g", "m"),
+        node("Add", "m h", "a"),
+        node("Relu", "a", "r"),
+        node("Conv", "r k", "c"),
+        node("Relu", "c", "d"),
+        node("Conv", "d v", "y", pads=[1, 1, 1, 1]),
+    ]
+    rng = np.random.default_rng(7)
+    shapes = {"g": (1, 256, 1, 1), "h": (1, 256, 1, 1), "k": (64, 256, 1, 1), "v": (16, 64, 3, 3)}
+    given = {name: (rng.standard_normal(shape) / 8).astype(np.float32) for name, shape in shapes.items()}
+    return model(nodes, {"x": (images, 256, 14, 14)}, ["y"], **given)
+
+
+SCALED = scaled(1)
+SCALED_LINES = ['"r" = 1  # m a r', '"d" = 1  # c d', '"y" = 1  # y']
+
+
+def scaled_schedule(*in_l1: str) -> str:
+    text = "clusters = 1\n[pieces]\n" + "\n".join(SCALED_LINES) + "\n"
+    for name in in_l1:
+        text = text.replace(f'"{name}" = 1', f'"{name}" = {{ pieces = 1, in_l1 = true }}')
+    return text
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_what_makes_a_map_shares_the_kernel_where_a_schedule_says_so(chip: str) -> None:
+    x = RNG.standard_normal((1, 256, 14, 14)).astype(np.float32)
+    for in_l1, kernels in (((), 3), (("r",), 2), (("d",), 2)):
+        artifact = compiler.compile(SCALED, chip, precision="fp16", schedule=parse_schedule(scaled_schedule(*in_l1)))
+        assert len(artifact.report.kernels) == kernels
+        result = artifact.run({"x": x}, hazards=True)["y"]
+        np.testing.assert_allclose(result, expected(SCALED, x), rtol=1e-2, atol=2e-2)
+
+
+def test_a_map_is_made_on_its_way_where_that_is_faster() -> None:
+    artifact = compiler.compile(scaled(16), "tw1", precision="fp16")
+    assert '"r" = { pieces = 1, in_l1 = true }' in artifact.schedule
+    assert len(artifact.report.kernels) == 2
+
+
+def test_a_kernel_that_makes_a_map_has_one_convolution() -> None:
+    with pytest.raises(InvalidError, match="one that makes a map on its way one"):
+        compiler.compile(SCALED, "tw1", precision="fp16", schedule=parse_schedule(scaled_schedule("r", "d")))
+
+
+def test_what_two_read_is_no_map_of_one() -> None:
+    nodes = [node("Relu", "x", "r"), node("Conv", "r k", "c"), node("Add", "c r", "y")]
+    source = model(nodes, {"x": (1, 64, 14, 14)}, ["y"], k=weights(64, 64, 1, 1))
+    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    assert chains(module) == []
+
+
+def test_what_is_added_is_no_map() -> None:
+    nodes = [node("Relu", "z", "r"), node("Conv", "x k", "c"), node("Add", "c r", "y")]
+    inputs = {"x": (1, 64, 14, 14), "z": (1, 64, 14, 14)}
+    source = model(nodes, inputs, ["y"], k=weights(64, 64, 1, 1))
+    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    assert chains(module) == []

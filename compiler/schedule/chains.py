@@ -13,6 +13,9 @@ from compiler.schedule.noted import IN_L1, PIECES, members_of, pieces_of
 
 CHAIN = "chain"  # the class of a kernel of several convolutions, each of what the one before it makes
 PAIR = "pair"  # the class of a kernel of two convolutions of which one's result is added to the other's
+PREPARED = "prepared"  # the class of a kernel of elementwise work and a convolution of what that makes
+
+CONVOLUTION, ELEMENTWISE = "convolution", "elementwise"  # classes of groups
 
 
 @dataclass(frozen=True)
@@ -21,16 +24,20 @@ class Chain:
 
     calls: tuple[graph.Call, ...]
     adds: frozenset[int] = frozenset()  # which of them add what the one before them makes
+    prepared: bool = False  # whether the first one is elementwise work; all others are convolutions
 
     @property
     def kind(self) -> str | None:
         """The class of its kernel; None where there is none for such calls."""
-        if not self.adds:
+        if not self.adds and not self.prepared:
             return CHAIN
-        return PAIR if len(self.calls) == 2 else None
+        if len(self.calls) != 2:
+            return None
+        return PREPARED if self.prepared else PAIR
 
     def part(self, start: int, end: int) -> Chain:
-        return Chain(self.calls[start:end], frozenset(at - start for at in self.adds if start < at < end))
+        adds = frozenset(at - start for at in self.adds if start < at < end)
+        return Chain(self.calls[start:end], adds, self.prepared and start == 0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,19 +50,23 @@ class Chain:
 
 def chains(module: Any) -> list[Chain]:
     """Convolutions one after another, as long as there are: only the next one reads one's result, once. Where two
-    results are read by nothing else, what is added goes before the feature map.
+    results are read by nothing else, what is added goes before the feature map. Elementwise work may go before the
+    first one, if it makes its feature map.
     """
     body = graph.read(module["main"])
     next_of, before, adding = dict[Any, graph.Call](), dict[Any, graph.Call](), set[Any]()
     for call in body.calls:
         users = body.consumers.get(call.var, [])
-        if len(users) != 1 or users[0] is None or not all(_convolves(module, one) for one in (call, users[0])):
+        works = _is_of(module, call, ELEMENTWISE)
+        if len(users) != 1 or users[0] is None or not (works or _is_of(module, call, CONVOLUTION)):
             continue
         (user,) = users
-        if sum(argument.same_as(call.var) for argument in user.arguments) != 1:
+        if not _is_of(module, user, CONVOLUTION):
+            continue
+        if not _reads_once(module, user, call.var):
             continue
         adds = not _map_of(module, user).same_as(call.var)
-        if adds and (not _is_side(module, user, call.var) or user.var in adding):
+        if adds and (works or not _is_side(module, user, call.var) or user.var in adding):
             continue
         if user.var in before:
             if not adds:
@@ -70,7 +81,8 @@ def chains(module: Any) -> list[Chain]:
             line = [call]
             while line[-1].var in next_of:
                 line.append(next_of[line[-1].var])
-            found.append(Chain(tuple(line), frozenset(at for at, one in enumerate(line) if one.var in adding)))
+            adds_at = frozenset(at for at, one in enumerate(line) if one.var in adding)
+            found.append(Chain(tuple(line), adds_at, _is_of(module, call, ELEMENTWISE)))
     return found
 
 
@@ -92,8 +104,17 @@ def _is_side(module: Any, call: graph.Call, value: Any) -> bool:
     return not inside and graph.shape_of(value) == graph.shape_of(call.var)
 
 
-def _convolves(module: Any, call: graph.Call) -> bool:
-    return bool(graph.attribute(module[call.callee], "tw.group") == "convolution") and len(call.types) == 1
+def _is_of(module: Any, call: graph.Call, group: str) -> bool:
+    """Whether a call is a group of some class with one result."""
+    return bool(graph.attribute(module[call.callee], "tw.group") == group) and len(call.types) == 1
+
+
+def _reads_once(module: Any, call: graph.Call, value: Any) -> bool:
+    """Whether one operator of a call reads a value, once."""
+    group = graph.read(module[call.callee])
+    given = [param for param, one in zip(group.params, call.arguments, strict=True) if one.same_as(value)]
+    reads = [argument for each in group.calls for argument in each.arguments if any(argument.same_as(p) for p in given)]
+    return len(given) == len(reads) == 1
 
 
 def _map_of(module: Any, call: graph.Call) -> Any:

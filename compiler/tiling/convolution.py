@@ -15,7 +15,7 @@ channels last, and a cluster shares its rows of the map, or with the rows last, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,8 @@ from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 from compiler.tir.structure import structural_walk
 
+# Makes the windows' matrix beside the cube in one loop, of what comes to L1 in another: the block that brings it there.
+Bring = Callable[[Any, Any, Windows, Any, Any], Any]
 WINDOW_AXES = (N, GROUP, DO, HO, WO, KD, C1, KH, KW, C0)  # of the windows' matrix
 MAP_FIRST, WEIGHTS_FIRST = (GROUP, N, DO, HO, WO, OUT), (GROUP, OUT, N, DO, HO, WO)  # orders of trips
 
@@ -203,10 +205,17 @@ def order_of(tile: Tile) -> tuple[int, ...]:
 
 
 def place(
-    sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, chip: Chip, order: Sequence[int]
+    sch: Any,
+    master: Master,
+    matrix: Any,
+    problem: Problem,
+    tile: Tile,
+    chip: Chip,
+    order: Sequence[int],
+    bring: Bring | None = None,
 ) -> tuple[Placed, Any | None, Any, Axes]:
     """Cut the product and put its operands and stages at their loops; the loops, the feature map's block in L1, if
-    there is one, the loop in which that comes, and its axes.
+    there is one, the loop in which that comes, and its axes. How windows come beside the cube, ``bring`` may say.
     """
     taken, slaves = cube.keep_result(sch, master.block, chip)
     placed, stack = _cut(sch, master, problem, tile, order)
@@ -214,7 +223,7 @@ def place(
     once = tile.steps(problem) == 1
     at_map = placed.trips[order.index(DO if "rows" in tile.held else WO)] if "map" in tile.held else placed.chunk
     near_map = placed.trips[order.index(OUT) - 1] if once and "map" in tile.held and tile.products == 1 else stack
-    feature_map = bring_windows(sch, matrix, windows, near_map, at_map)
+    feature_map = (bring or bring_windows)(sch, matrix, windows, near_map, at_map)
     at_weights, near_weights = placed.chunk, placed.step
     if "weights" in tile.held:
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]

@@ -118,8 +118,9 @@ def _cast_late(value: Any) -> Any:
     return tirx.Cast(narrow, tirx.Max(inside, tirx.const(0, wide)))
 
 
-def channels_last(sch: Any, result: Any) -> None:
-    """Let all buffers of UB that are of the form of a result hold the channels of a position side by side.
+def channels_last(sch: Any, result: Any, blocks: Sequence[Any] | None = None) -> None:
+    """Let all buffers of UB that are of the form of a result hold the channels of a position side by side, or those
+    that some ``blocks`` write.
 
     Those may have the channels of whole blocks, of which the result has the first ones.
     """
@@ -127,7 +128,7 @@ def channels_last(sch: Any, result: Any) -> None:
     if len(shape) <= CHANNELS + 1:
         return
     last = lambda *axes: [*axes[:CHANNELS], *axes[CHANNELS + 1 :], axes[CHANNELS]]  # noqa: E731
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
+    for block in sch.get_child_blocks(sch.get_sblock("root")) if blocks is None else blocks:
         written = sch.get(block).writes[0].source
         extents = _shape(written)
         of_form = [*extents[:CHANNELS], *extents[CHANNELS + 1 :]] == [*shape[:CHANNELS], *shape[CHANNELS + 1 :]]

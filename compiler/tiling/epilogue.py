@@ -46,6 +46,11 @@ def epilogue_of(sch: Any, master: Master) -> Epilogue:
     if cube.takes_itself_out(sch, master.block):
         stages = stages[1:]
     func, elements = sch.mod["main"], prod(int(extent) for extent in sch.get(master.block).writes[0].source.shape)
+    return work_of_stages(stages, func, elements)
+
+
+def work_of_stages(stages: Sequence[Any], func: Any, elements: int) -> Epilogue:
+    """What blocks do that work on as many elements, one after another."""
     sides = _sides(stages, list(func.params), elements)
     instructions, weighted = 0, 0.0
     for stage, lengths in _pieces(stages):

@@ -49,6 +49,15 @@ def in_lines(func: Any, rows_axis: int, chip: Chip) -> Any:
     return func if width < max(FRACTAL, chip.block_bytes // itemsize) else places.rewritten(func, width)
 
 
+def in_one_row(func: Any, rows_axis: int) -> Any | None:
+    """A convolution with one row of all places; None where they cannot be cut anew."""
+    windows = next(realize.block for realize in _realizations(func) if realize.block.name_hint == WINDOWS)
+    if int(windows.iter_vars[rows_axis].dom.extent) == 1:
+        return func
+    places = _places(func, WINDOWS, rows_axis)
+    return None if places is None else places.rewritten(func, prod(places.extents))
+
+
 def in_one_matrix(func: Any, product: str, outer: Sequence[int], rows_axis: int) -> Any:
     """A product of many matrices with one, of the rows of all of them.
 
@@ -65,8 +74,10 @@ def in_one_matrix(func: Any, product: str, outer: Sequence[int], rows_axis: int)
 
 def _places(func: Any, first: str, axis: int) -> _Places | None:
     """The places of an axis and the next one of the block that is called ``first``, where they can be cut anew."""
-    places = _Places(first)
-    found = all(places.take(realize, axis) for realize in _realizations(func))
+    places, blocks = _Places(first), list(_realizations(func))
+    at = next((index for index, realize in enumerate(blocks) if realize.block.name_hint == first), 0)
+    # What is before it is known by what it reads.
+    found = all(places.take(realize, axis) for realize in (*blocks[at::-1], *blocks[at + 1 :]))
     return places if found and places.tensors else None
 
 

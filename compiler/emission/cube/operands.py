@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from compiler.emission.calls import address, address_at, guarded, instruction
@@ -12,18 +13,22 @@ from compiler.emission.cube.places import (
     Index,
     bound,
     extent,
+    is_gapless,
     is_simple,
     is_zero,
     l1_offset,
     l1_pitch,
     mark_of,
     matrix_indices,
+    product_of,
     single_loop,
     start_of,
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.isa.dtypes import CUBE_TYPES
 from compiler.target import Chip
+
+Loops = tuple[Loop, ...]
 
 
 @recogniser
@@ -116,14 +121,13 @@ def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
     first, second = _operand_indices(target, mark_of(nest).endswith("transposed"))
     row, column, _ = matrix_indices(source)
     offset = l1_offset(source)
-    indices = (first, second, row, column)
+    indices = [index for index in (first, second, row, column) if index is not None and is_gapless(index)]
     mnemonic = f"ld{target.memory}"
-    if not all(is_simple(index) for index in indices) or offset is None or not is_zero(target.base):
+    if len(indices) < 4 or offset is None or not is_zero(target.base):
         yield Rejection(mnemonic, "the block is no matrix of rows and columns that begins with whole fractal rows")
         return
-    held = (single_loop(row), single_loop(column))
-    wanted = (single_loop(first), single_loop(second))
-    if {loop for loop in wanted if loop} != set(nest.loops):
+    wanted, held = ((one.loops, other.loops) for one, other in (indices[:2], indices[2:]))
+    if {*wanted[0], *wanted[1]} != set(nest.loops):
         yield Rejection(mnemonic, "a loop moves more than one matrix")
         return
     transposed = _is_transposed(wanted, held)
@@ -131,15 +135,15 @@ def to_l0(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection(mnemonic, "the rows and columns in L1 are not those of the operand")
         return
     mnemonic += "t" if transposed else ""
-    pitch = l1_pitch(source.buffer)
-    price = instruction_cycles(mnemonic, (target.dtype,), (0, 0, bound(wanted[0]), bound(wanted[1]), pitch), chip)
+    pitch, sizes = l1_pitch(source.buffer), [prod(loop.bound for loop in loops) for loops in wanted]
+    price = instruction_cycles(mnemonic, (target.dtype,), (0, 0, *sizes, pitch), chip)
     if isinstance(price, str):
         yield Rejection(mnemonic, price)
         return
 
     def build() -> Any:
         slots = [address_at(target.buffer, 0), address_at(source.buffer, offset)]
-        slots += [extent(wanted[0]), extent(wanted[1]), pitch]
+        slots += [*(product_of([loop.extent for loop in loops]) for loops in wanted), pitch]
         return guarded(nest.loops, instruction(mnemonic, (target.dtype,), slots))
 
     yield Candidate(f"{mnemonic}.{target.dtype}", price, 1, build, kind="copy")
@@ -153,7 +157,7 @@ def _operand_indices(access: Access, transposed: bool) -> tuple[Index | None, In
     return first, second
 
 
-def _is_transposed(wanted: tuple[Loop | None, Loop | None], held: tuple[Loop | None, Loop | None]) -> bool | None:
+def _is_transposed(wanted: tuple[Loops, Loops], held: tuple[Loops, Loops]) -> bool | None:
     if wanted == held:
         return False
     return True if wanted == held[::-1] else None

@@ -69,6 +69,21 @@ def is_simple(index: Index | None) -> bool:
     return index is not None and (not index.terms or single_loop(index) is not None)
 
 
+def is_gapless(index: Index | None) -> bool:
+    """Whether an index stands still, or goes on step by step through all loops that move it."""
+    if index is None:
+        return False
+    step = 1
+    for loop, coefficient in reversed(index.terms):
+        if coefficient != step:
+            return False
+        if loop is not index.terms[0][0]:
+            if loop.is_dynamic:
+                return False
+            step *= loop.bound
+    return True
+
+
 def matrix_indices(access: Access) -> tuple[Index | None, Index | None, int]:
     """Row and column index, and the axes before them; a buffer with one axis is a row."""
     axes = len(access.indices)

@@ -11,7 +11,7 @@ from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
     even_step,
     index_of,
-    is_simple,
+    is_gapless,
     is_zero,
     place_in_l0c,
     product_of,
@@ -67,7 +67,7 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
     if roles is None:
         yield Rejection("madacc", "a loop is along neither m, n nor k")
         return
-    if not all(is_simple(index_of(access, axis)) for access in found for axis in range(len(access.indices))):
+    if not all(is_gapless(index_of(access, axis)) for access in found for axis in range(len(access.indices))):
         yield Rejection("madacc", "an operand is not read step by step, as it lies")
         return
     place = place_in_l0c(nest, nest.target)
