@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -29,6 +29,9 @@ REASSOCIATION_ULPS = {8: 256, 4: 256, 2: 16}
 
 Rounding errors of a sum grow about with the root of its length: 65,536 elements, or 256 in the types of 16 bits, in
 which nobody sums more."""
+
+LONG = 1_000_000
+"""Stores of a kernel that is worth being optimised: others run sooner as they are."""
 
 _EXTENDED = {"bfloat16": ml_dtypes.bfloat16}
 
@@ -69,12 +72,32 @@ def differs(
     return None
 
 
+@lru_cache(maxsize=2)  # what one pass makes, the next one begins with
 def host_kernel(func: tirx.PrimFunc) -> Any:
     """The kernel as a function of tensors on the host, by TVM's code generation."""
     func = _Hosted().function(func)
     func = structural_map(func, [(ir.Var, _HostBuffers()), (ir.Call, unhinted)])
     module = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return tvm.compile(module, target="llvm", tir_pipeline=_pipeline())["main"]
+    target = {"kind": "llvm", "opt-level": 2 if _stores(func.body) > LONG else 0}
+    return tvm.compile(module, target=target, tir_pipeline=_pipeline())["main"]
+
+
+def _stores(stmt: Any) -> int:
+    """How often the statements in one run, at most, where numbers say so."""
+    if isinstance(stmt, tirx.SeqStmt):
+        return sum(map(_stores, stmt.seq))
+    if isinstance(stmt, tirx.For):
+        return _extent(stmt.extent) * _stores(stmt.body)
+    if isinstance(stmt, tirx.AttrStmt):
+        return (_extent(stmt.value) if stmt.attr_key == "thread_extent" else 1) * _stores(stmt.body)
+    if isinstance(stmt, tirx.IfThenElse):
+        return _stores(stmt.then_case) + (0 if stmt.else_case is None else _stores(stmt.else_case))
+    inside = getattr(stmt, "block", stmt)
+    return _stores(inside.body) if hasattr(inside, "body") else 1
+
+
+def _extent(extent: Any) -> int:
+    return int(extent) if isinstance(extent, tirx.IntImm) else 1
 
 
 @cache

@@ -30,13 +30,9 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Cases of one model: built and run by onnxruntime once, in a process that all of them share."""
+    """Cases that share a process, model by model: each is built, and run by onnxruntime, once."""
 
     cases: tuple[Case, ...]
-
-    @property
-    def model(self) -> str:
-        return self.cases[0].model
 
 
 def parsed(text: str) -> Case:

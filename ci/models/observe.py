@@ -234,10 +234,12 @@ def _right_answers(manifest: Model, model: onnx.ModelProto, program: Compiled) -
 
 def answers(chosen: list[Case], options: Options) -> Iterator[dict[str, Any]]:
     """A line when a case begins, for every stage that it passes, and its outcome when it ends."""
-    name = chosen[0].model
-    model = zoo.build(name, SEED)
-    expected = run_onnxruntime(model, zoo.inputs(name, SEED))
+    built = ""
     for case in chosen:
+        if case.model != built:
+            built = case.model
+            model = zoo.build(built, SEED)
+            expected = run_onnxruntime(model, zoo.inputs(built, SEED))
         yield {"begun": str(case)}
         observation, passed, error = Observation(case, options), list[Passed](), ""
         try:

@@ -26,11 +26,12 @@ from ci.models.outcome import Outcome, Passed
 
 ROOT = Path(__file__).parents[2]
 KILLS = 2  # after which a case whose process was killed counts as failed: it may be what exhausts the machine
+MOST_TASKS = 8  # that one process takes
 SETUP_SECONDS = 300  # to start, build the model and run it by onnxruntime
 
 
 def outcomes(tasks: Sequence[Task], options: Options, jobs: int, timeout: float) -> Iterator[Outcome]:
-    """All cases of all tasks as they end, from ``jobs`` processes at a time."""
+    """All cases of all tasks as they end, from ``jobs`` processes at a time, each of which takes several tasks."""
     ended: queue.Queue[Outcome | BaseException | None] = queue.Queue()
 
     def work(task: Task) -> None:
@@ -41,13 +42,25 @@ def outcomes(tasks: Sequence[Task], options: Options, jobs: int, timeout: float)
             ended.put(error)
 
     with ThreadPoolExecutor(jobs) as pool:
-        done = [pool.submit(work, task) for task in tasks]
+        done = [pool.submit(work, task) for task in together(tasks, jobs)]
         threading.Thread(target=lambda: [each.exception() for each in done] and ended.put(None), daemon=True).start()
         while (found := ended.get()) is not None:
             if isinstance(found, BaseException):
                 pool.shutdown(cancel_futures=True)
                 raise found
             yield found
+
+
+def together(tasks: Sequence[Task], jobs: int) -> list[Task]:
+    """The cases of several tasks as those of one, in order: to start a process takes as long as many a small model
+    does. Towards the end these are fewer, so that all processes end at nearly the same time.
+    """
+    found, left = list[Task](), list(tasks)
+    while left:
+        count = max(1, min(MOST_TASKS, len(left) // (4 * jobs)))
+        found.append(Task(tuple(case for task in left[:count] for case in task.cases)))
+        left = left[count:]
+    return found
 
 
 def of_task(task: Task, options: Options, timeout: float) -> Iterator[Outcome]:

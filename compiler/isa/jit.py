@@ -12,8 +12,17 @@ from typing import Any
 
 import numba
 from numba.core import config
+from numba.core.caching import UserProvidedCacheLocator
 
 Function = Callable[..., Any]
+
+
+class Locator(UserProvidedCacheLocator):
+    """Copies of the project share what was compiled: sources decide where it is, not the folder that they are in."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        return Path(py_file).parent.name
 
 
 @lru_cache(maxsize=8)
@@ -49,12 +58,13 @@ def kernel(function: Function) -> Function:
     one long function for that reason.
     """
     directory = _cache_dir(Path(function.__code__.co_filename).parent)
-    previous = config.CACHE_DIR  # type: ignore[attr-defined]
+    previous = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES  # type: ignore[attr-defined]
     config.CACHE_DIR = str(directory or "")  # type: ignore[attr-defined]
+    config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"  # type: ignore[attr-defined]
     try:
         compiled: Function = numba.njit(cache=directory is not None, error_model="numpy", nogil=True)(function)
     finally:
-        config.CACHE_DIR = previous  # type: ignore[attr-defined]
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = previous  # type: ignore[attr-defined]
     return compiled
 
 

@@ -99,3 +99,13 @@ def test_a_worker_ends_when_nobody_waits_for_it_any_more() -> None:
     process.stdin.close()
     assert process.wait(10) == 3
     process.stdout.close()
+
+
+def test_a_process_takes_several_tasks_and_fewer_towards_the_end() -> None:
+    tasks = [Task((Case(f"m{at}", "tw1", "fp16"),)) for at in range(40)]
+    batches = processes.together(tasks, 2)
+    sizes = [len(each.cases) for each in batches]
+    assert [case for each in batches for case in each.cases] == [case for task in tasks for case in task.cases]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 1 == sizes[-1]
+    assert processes.together(tasks[:1], 8) == tasks[:1]
