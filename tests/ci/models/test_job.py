@@ -69,8 +69,9 @@ def test_the_tiers_are_as_large_as_they_should_be() -> None:
 
 def test_tasks_that_took_long_come_first() -> None:
     chosen = [Case("a", "tiny", "fp16"), Case("b", "tiny", "fp16"), Case("b", "tw1", "fp16")]
+    seconds = {chosen[0]: 3.0, chosen[1]: 2.0, chosen[2]: 2.0}
     assert [task.cases[0].model for task in tasks(chosen)] == ["a", "b"]
-    assert [task.cases[0].model for task in tasks(chosen, {chosen[0]: 3.0, chosen[1]: 2.0, chosen[2]: 2.0})] == ["b", "a"]
+    assert [task.cases[0].model for task in tasks(chosen, seconds)] == ["b", "a"]
 
 
 def test_the_job_fails_and_reports_when_a_case_does(
