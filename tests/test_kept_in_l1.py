@@ -245,6 +245,7 @@ def test_a_map_is_made_on_its_way_where_that_is_faster() -> None:
     artifact = compiler.compile(scaled(16), "tw1", precision="fp16")
     assert '"r" = { pieces = 1, in_l1 = true }' in artifact.schedule
     assert len(artifact.report.kernels) == 2
+    assert compiler.compile(scaled(16), "tw1", precision="fp16").schedule == artifact.schedule  # as it was decided
 
 
 def test_a_kernel_that_makes_a_map_has_one_convolution() -> None:
