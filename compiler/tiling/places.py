@@ -55,7 +55,8 @@ def in_one_row(func: Any, rows_axis: int) -> Any | None:
     if int(windows.iter_vars[rows_axis].dom.extent) == 1:
         return func
     places = _places(func, WINDOWS, rows_axis)
-    return None if places is None else places.rewritten(func, prod(places.extents))
+    made = func if places is None else places.rewritten(func, prod(places.extents))
+    return None if made is func else made
 
 
 def in_one_matrix(func: Any, product: str, outer: Sequence[int], rows_axis: int) -> Any:

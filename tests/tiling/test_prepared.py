@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from compiler.target import load_chip
 from compiler.tiling import prepared
 from compiler.tiling.search import analytical_cycles, analytical_cycles_of_all, works_in, works_of
 from compiler.tiling.template import NoFeasibleTile
+from compiler.tir.near import strided
 from tests.tiling.random_prepared import Case, check, one_kernel
 
 CASES: list[tuple[str, Case]] = [
@@ -52,7 +54,11 @@ def test_the_map_is_turned_on_its_way_beside_the_cube_and_never_stored() -> None
 
 
 def _space(
-    stage: Callable[[Any], Any] | None = None, shape: tuple[int, ...] = SHAPE, kernel: int = 1, dtype: str = "float16"
+    stage: Callable[[Any], Any] | None = None,
+    shape: tuple[int, ...] = SHAPE,
+    kernel: int = 1,
+    dtype: str = "float16",
+    pitch: int = 0,
 ) -> prepared.PreparedSpace:
     k0 = 16 if dtype == "float16" else 8
     blocks = -(-shape[1] // k0)
@@ -61,7 +67,10 @@ def _space(
     sizes = {"channels": shape[1], "outputs": 16, "kernel": (kernel, kernel)}
     made = stage(x) if stage else te.compute(x.shape, lambda *i: tirx.max(x(*i), tirx.const(0, dtype)), "made")
     result = convolution(made, w, **sizes, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
-    return prepared.space(te.create_prim_func([x, w, result]), load_chip("tw1"))
+    func = te.create_prim_func([x, w, result])
+    if pitch:  # columns of a wider map
+        func = strided(func, {0: (shape[1] * shape[2] * pitch, shape[2] * pitch, pitch, 1)})
+    return prepared.space(func, load_chip("tw1"))
 
 
 def _turned(x: te.Tensor) -> te.Tensor:
@@ -74,7 +83,8 @@ def _summed(x: te.Tensor) -> te.Tensor:
 
 
 @pytest.mark.parametrize("changed", [
-    {"kernel": 3}, {"shape": (1, 20, 9, 9)}, {"dtype": "float32"}, {"stage": _turned}, {"stage": _summed},
+    {"kernel": 3}, {"shape": (1, 20, 9, 9)}, {"dtype": "float32"}, {"pitch": 16}, {"stage": _turned},
+    {"stage": _summed},
 ], ids=lambda changed: next(iter(changed)))  # fmt: skip
 def test_other_windows_channels_types_and_stages_have_no_tile(changed: dict[str, Any]) -> None:
     assert _space().tiles()
@@ -83,8 +93,6 @@ def test_other_windows_channels_types_and_stages_have_no_tile(changed: dict[str,
 
 
 def test_a_chip_without_the_path_has_no_tile() -> None:
-    from dataclasses import replace
-
     chip = load_chip("tw1")
     without = replace(chip, path={name: path for name, path in chip.path.items() if name != "ub_l1"})
     assert not prepared.is_possible([None, _space().problem], without)
