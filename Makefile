@@ -11,6 +11,8 @@ CHAINS ?= 1000
 NETWORKS ?= 300
 TRANSFORMERS ?= 120
 MACHINES ?= 120
+# How many programs `make agree` draws.
+PROGRAMS ?= 2000
 # How many models and tests run at a time.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist worksteal
@@ -121,7 +123,7 @@ record-models: $(STAMP) ## write down what every model takes, after changes of w
 	$(BIN)/python -m ci.models --tier full --record --jobs $(AT_A_TIME) $(MODELS)
 
 agree: $(STAMP) ## interpreter and simulator agree bit for bit on random race-free programs
-	$(BIN)/python -m ci.agreement
+	$(BIN)/python -m ci.agreement --programs $(PROGRAMS)
 
 sync-count: $(STAMP) ## flags and barriers of small kernels before and after minimising, and at least
 	$(BIN)/python -m ci.sync_count
