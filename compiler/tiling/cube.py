@@ -10,7 +10,7 @@ brought through L1 beside the cube; its result taken out, and the stages behind 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -289,13 +289,22 @@ def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
 
 def followers(sch: Any, block: Any) -> list[Any]:
     """All stages that need a stage, in program order."""
+    return _reached(sch, block, sch.get_consumers)
+
+
+def makers(sch: Any, block: Any) -> list[Any]:
+    """All stages that a stage needs, in program order."""
+    return _reached(sch, block, sch.get_producers)
+
+
+def _reached(sch: Any, block: Any, neighbours: Callable[[Any], Sequence[Any]]) -> list[Any]:
     found: set[Any] = set()
     frontier = [block]
     while frontier:
-        for reader in sch.get_consumers(frontier.pop()):
-            if sch.get(reader) not in found:
-                found.add(sch.get(reader))
-                frontier.append(reader)
+        for other in neighbours(frontier.pop()):
+            if sch.get(other) not in found:
+                found.add(sch.get(other))
+                frontier.append(other)
     return [b for b in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(b) in found]
 
 

@@ -133,7 +133,7 @@ def space(func: Any, chip: Chip) -> PreparedSpace:
     problem = convolution.problem_of(sch, master, matrix, chip)
     if not _is_able(problem):
         raise NoFeasibleTile(NAME, "windows of more than single elements, or channels that are no whole blocks")
-    blocks = [sch.get(block) for block in makers(sch, matrix)]
+    blocks = [sch.get(block) for block in cube.makers(sch, matrix)]
     if any(int(axis.iter_type) != IterVar.DataPar for block in blocks for axis in block.iter_vars):
         raise NoFeasibleTile(NAME, "a map that sums are made of")
     far = _inputs(blocks or [sch.get(matrix)], sch.mod["main"])
@@ -155,17 +155,6 @@ def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:
     """Whether one kernel may do what elementwise work and a convolution do, as far as the shape of that tells."""
     able = all(cube.path(chip, *path) for path in PATHS)
     return able and len(problems) == 2 and problems[0] is None and problems[1] is not None and _is_able(problems[1])
-
-
-def makers(sch: Any, matrix: Any) -> list[Any]:
-    """The stages that make the feature map, in order; none where that comes from afar."""
-    found, waiting = set[Any](), [matrix]
-    while waiting:
-        for block in sch.get_producers(waiting.pop()):
-            if sch.get(block) not in found:
-                found.add(sch.get(block))
-                waiting.append(block)
-    return [block for block in sch.get_child_blocks(sch.get_sblock("root")) if sch.get(block) in found]
 
 
 def _inputs(blocks: Sequence[Any], func: Any) -> list[Any]:
@@ -222,7 +211,7 @@ def _bring(chip: Chip) -> convolution.Bring:
     """The windows' matrix beside the cube, turned; the map in L1 as a matrix of channels and places."""
 
     def bring(sch: Any, matrix: Any, _windows: Any, near: Any, far: Any) -> Any:
-        stages, parameters = makers(sch, matrix), list(sch.mod["main"].params)
+        stages, parameters = cube.makers(sch, matrix), list(sch.mod["main"].params)
         sch.set_scope(matrix, 0, cube.L0A)
         sch.compute_at(matrix, near, preserve_unit_loops=True)
         n, g, do, ho, wo, kd, c1, kh, kw, c0 = cube.loops_below(sch, matrix, near)[-len(convolution.WINDOW_AXES) :]
