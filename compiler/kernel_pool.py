@@ -20,9 +20,10 @@ from compiler.pipeline import Observer
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
 
-# A second process costs some tenths of a second to fork and to send results from.
+# A second process costs a tenth of a second to fork and to send results from: as much as a simple kernel or two. By
+# class, how many of these one of others takes.
 LEAST_PER_PROCESS = 4
-LONG = ("chain", "pair")  # classes of kernels of which each takes as long as several others
+EFFORTS = {"chain": 8, "pair": 8, "prepared": 8, "convolution": 4, "attention": 4, "matmul": 3}
 
 
 class WorkerDied(TilewrightError):
@@ -56,8 +57,8 @@ def compile_jobs(
     missing = [index for index in range(len(jobs)) if index not in found]
     done = len(jobs) - len(missing)
     observer.report(done, len(jobs))
-    efforts = sum(LEAST_PER_PROCESS if jobs[index].schedule in LONG else 1 for index in missing)
-    count = 1 if watched else processes_for(efforts // LEAST_PER_PROCESS, processes)
+    efforts = sum(EFFORTS.get(jobs[index].schedule, 1) for index in missing)
+    count = 1 if watched else processes_for(min(efforts // LEAST_PER_PROCESS, len(missing)), processes)
     if count > 1:
         missing = _shared_out(missing, jobs)
     for index, result in zip(missing, _compiled([jobs[i] for i in missing], chip, observer, count), strict=True):

@@ -234,7 +234,7 @@ class ModelKernels:
         decided = self._decided_halves(different) if self._decided is not None else None
         if decided is None:
             proposed = {key: self._proposed_halves(use) for key, use in unknown.items()}
-            decided = self._best_halves(proposed, unknown)
+            decided = self._best_halves(proposed, different)
         self._halves |= decided
         self._in_order = tuple(self._halves[key][0] for key in different)
         found = list[Use]()
@@ -261,7 +261,10 @@ class ModelKernels:
     def _best_halves(
         self, proposed: dict[tuple[str, Any], tuple[Halves, ...]], uses: dict[tuple[str, Any], Use]
     ) -> dict[tuple[str, Any], tuple[int, Halves | None]]:
-        """What is fastest of all that is proposed for each kernel, by the cycle model; zero is the kernel as it is."""
+        """What is fastest of all that is proposed for each kernel, by the cycle model; zero is the kernel as it is.
+
+        If anything is, all of ``uses`` are compiled beside it: one after another, processes would wait for the last.
+        """
         ways = {key: (None, *several) for key, several in proposed.items()}
         if self.observer.stop_after is not None:
             return {key: (len(several[:2]) - 1, several[:2][-1]) for key, several in ways.items()}
@@ -272,7 +275,8 @@ class ModelKernels:
                 for key, several in ways.items()
                 if len(several) > 1
             }
-            self.compile([use for several in kernels.values() for way in several for use in way])
+            if kernels:
+                self.compile([*uses.values(), *(use for several in kernels.values() for way in several for use in way)])
         self._near = near
         best = dict.fromkeys(ways, 0)
         for key, several in kernels.items():
