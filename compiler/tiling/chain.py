@@ -380,7 +380,7 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     placed, kept, trip, axes = convolution.place(sch, *last, chip, ORDER)
     trip = placed.trips[ORDER.index(WO)]
     for at in range(len(masters) - 2, -1, -1):
-        pieces = _place_stages(sch, (taken[at], ends[at]), (kept, trip, axes), tiles[at])
+        pieces = _place_stages(sch, (taken[at], ends[at]), (kept, trip, axes), tiles[at], placed.core, chip)
         loops = (placed.core, trip, *pieces)
         kept, axes = _place_product(sch, masters[at], problems[at], tiles[at], loops, chip, first=at == 0)
     narrowest = dict[Any, Any]()
@@ -391,7 +391,9 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     cube.start_sum(sch, masters[-1].block, placed)
 
 
-def _place_stages(sch: Any, stages: tuple[Any, Any], kept: tuple[Any, Any, Axes], tile: Tile) -> tuple[Any, Any]:
+def _place_stages(
+    sch: Any, stages: tuple[Any, Any], kept: tuple[Any, Any, Axes], tile: Tile, core: Any, chip: Chip
+) -> tuple[Any, Any]:
     """Fill what is kept in L1 by some rows and channels at a time, by way of the stages behind a product; the loops
     over pieces of rows and, in it, of channels.
     """
@@ -413,7 +415,7 @@ def _place_stages(sch: Any, stages: tuple[Any, Any], kept: tuple[Any, Any, Axes]
         sch.compute_at(stage, channels, preserve_unit_loops=True)
         sch.set_scope(stage, 0, cube.UB)
     for stage in own[1:]:
-        cube.stage_inputs(sch, stage, channels, parameters)
+        cube.stage_inputs(sch, stage, channels, parameters, (core, chip.memory.ub_bytes // cube.CONSTANTS_SHARE))
     cube.mark(sch, taken, channels, "result")
     return rows, channels
 

@@ -250,7 +250,8 @@ def begins_with_table(chip: Chip) -> bool:
 
 
 def _pays_to_multiply(sch: Any, master: Master, chip: Chip) -> bool:
-    """Whether what sums begin with can be a product of its own, and the vector unit would be as busy as the cube.
+    """Whether what sums begin with can be a product of its own, and the vector unit would be busier without than the
+    cube with it.
 
     Channels of a core begin with a block of them then, wherever they begin.
     """
@@ -263,8 +264,8 @@ def _pays_to_multiply(sch: Any, master: Master, chip: Chip) -> bool:
     kept = len(product.body.indices)
     if extents[kept - 1] % FRACTAL:
         return False
-    of_vector = epilogue_of(sch, master).vector_bytes / chip.vector.bytes_per_cycle
-    return of_vector >= prod(extents[kept:]) / chip.macs_per_cycle("fp16")
+    of_vector = epilogue_of(sch, master, joined=True).vector_bytes / chip.vector.bytes_per_cycle
+    return of_vector > (prod(extents[kept:]) + FRACTAL) / chip.macs_per_cycle("fp16")
 
 
 def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:

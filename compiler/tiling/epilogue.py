@@ -41,20 +41,20 @@ class Epilogue:
 NO_EPILOGUE = Epilogue()
 
 
-def epilogue_of(sch: Any, master: Master) -> Epilogue:
+def epilogue_of(sch: Any, master: Master, *, joined: bool = False) -> Epilogue:
     stages = cube.working(sch, master.block)
     if cube.takes_itself_out(sch, master.block):
         stages = stages[1:]
     func, elements = sch.mod["main"], prod(int(extent) for extent in sch.get(master.block).writes[0].source.shape)
-    return work_of_stages(stages, func, elements)
+    return work_of_stages(stages, func, elements, joined=joined)
 
 
-def work_of_stages(stages: Sequence[Any], func: Any, elements: int) -> Epilogue:
-    """What blocks do that work on as many elements, one after another."""
+def work_of_stages(stages: Sequence[Any], func: Any, elements: int, *, joined: bool = False) -> Epilogue:
+    """What blocks do that work on as many elements, one after another; operations may be ``joined`` to instructions."""
     sides = _sides(stages, list(func.params), elements)
     instructions, weighted = 0, 0.0
     for stage, lengths in _pieces(stages):
-        made = effort(stage, lengths)
+        made = effort(stage, lengths, joined=joined)
         instructions += made.instructions
         weighted += made.weighted_bytes / prod(lengths[axis] for axis in stage.kept)
     return Epilogue(

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 from tvm.tirx import IterVar
 
 from compiler.isa.dtypes import DTYPES
@@ -35,7 +34,6 @@ from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, works_in
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter
-from compiler.tir.structure import structural_walk
 
 NAME = "prepared"
 PATHS = (("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
@@ -166,24 +164,10 @@ def _inputs(blocks: Sequence[Any], func: Any) -> list[Any]:
 
 def _stages(blocks: Sequence[Any], func: Any, problem: Problem) -> Stages:
     elements = int(np.prod([int(extent) for extent in blocks[-1].writes[0].source.shape])) if blocks else 0
-    work = work_of_stages(blocks, func, elements)
-    work = replace(work, vector_bytes=work.vector_bytes * _share_left(blocks))
+    work = work_of_stages(blocks, func, elements, joined=True)
     slots = SLOTS * (max(ITEMSIZE, work.side_bytes) + ITEMSIZE * bool(blocks))
     between = sum(DTYPES[cube.isa_dtype(block.writes[0].source)].itemsize for block in blocks[:-1])
     return Stages(work, slots + between)
-
-
-def _share_left(blocks: Sequence[Any]) -> float:
-    """Of the operations of some stages, how many are left where one instruction adds what it multiplied, and cuts off
-    below zero: as scales and shifts do."""
-    operations, together = list[Any](), 0
-    for block in blocks:
-        for kind in (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min):
-            structural_walk(block.body, (kind, operations.append))
-    for one in operations:
-        joins = tirx.Mul if isinstance(one, tirx.Add) else (tirx.Add, tirx.Mul) if isinstance(one, tirx.Max) else ()
-        together += isinstance(one.a, joins)
-    return 1.0 - together / max(1, len(operations))
 
 
 def _sizes(step: int, most: int) -> list[int]:

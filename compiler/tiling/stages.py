@@ -142,8 +142,14 @@ class Stage:
 
     @cached_property
     def values(self) -> tuple[_Value, ...]:
-        """What its stores work out."""
-        return tuple(_value(store.value, self.known) for store in self.stores)
+        """What its stores work out, each operation by an instruction of its own."""
+        return tuple(_value(store.value, self.known, _operands) for store in self.stores)
+
+    @cached_property
+    def joined_values(self) -> tuple[_Value, ...]:
+        """The same by the instructions that there are. What is folded is added by one that does nothing else."""
+        given = _operands if self.reduced else _given
+        return tuple(_value(store.value, self.known, given) for store in self.stores)
 
     @cached_property
     def loads(self) -> tuple[Any, ...]:
@@ -341,10 +347,13 @@ class Effort:
     temporary_bytes: int
 
 
-def effort(stage: Stage, lengths: Mapping[Any, int]) -> Effort:
-    """What working out a stage takes for so many positions of its axes."""
+def effort(stage: Stage, lengths: Mapping[Any, int], *, joined: bool = False) -> Effort:
+    """What working out a stage takes for so many positions of its axes.
+
+    Ranking was taught with operations that are not ``joined`` to instructions.
+    """
     total = Effort(0, 0.0, 0)
-    for value in stage.values:
+    for value in stage.joined_values if joined else stage.values:
         root = _walk(value, lengths)
         moved = max(_bytes(value, lengths), root.moved)
         temporary = max(0, root.peak - root.result)
@@ -380,15 +389,17 @@ class _Value:
     halved: bool = False  # if it is summed: its halves are added as they are converted
 
 
-def _value(value: Any, known: Known) -> _Value:
+def _value(value: Any, known: Known, given: Callable[[Any], Iterator[Any]]) -> _Value:
+    """Of an expression; ``given`` is what an operation is worked out of."""
     used: list[Any] = []
     structural_walk(value, (ir.Var, used.append))
     axes, loaded = frozenset(map(known.variable, used)), isinstance(value, ir.TensorLoad)
     row = None if loaded else _Row.rounding(value) or _Row.widening(value)
     if row is not None:
-        parts, cycles = tuple(_value(part, known) for part in row.given), row.cycles
+        parts, cycles = tuple(_value(part, known, given) for part in row.given), row.cycles
     else:
-        parts, cycles = () if loaded else tuple(_value(part, known) for part in _operands(value)), _cycles(value)
+        parts = () if loaded else tuple(_value(part, known, given) for part in given(value))
+        cycles = _cycles(value)
     converted = isinstance(value, tirx.Cast) and isinstance(value.value, ir.TensorLoad)
     halved = converted and str(value.value.ty.dtype) in _NARROW
     return _Value(axes, itemsize(value.ty.dtype), cycles, loaded, parts, halved)
@@ -469,6 +480,36 @@ def _walk(value: _Value, lengths: Mapping[Any, int]) -> _Node:
         own,
         widest,
     )
+
+
+def _given(value: Any) -> Iterator[Any]:
+    """What one instruction of the vector unit works a value out of, with what it does on the way: it adds what it
+    multiplied, cuts sums and products off below zero, or anything below zero and above six, and converts them.
+    """
+    for part in _operands(value):
+        if _joins(value, part):
+            yield from _given(part)
+        else:
+            yield part
+
+
+def _joins(value: Any, part: Any) -> bool:
+    """Whether the instruction that works a value out of a part of it works that out, too."""
+    if isinstance(value, tirx.Cast):
+        return isinstance(part, tirx.Add | tirx.Mul) or (_cuts_off(part) and isinstance(part.a, tirx.Add | tirx.Sub))
+    if _cuts_off(value):
+        return isinstance(part, tirx.Add | tirx.Sub | tirx.Mul)
+    if isinstance(value, tirx.Min):
+        return _is(value.b, 6) and _cuts_off(part)
+    return isinstance(value, tirx.Add) and isinstance(part, tirx.Mul)
+
+
+def _cuts_off(value: Any) -> bool:
+    return isinstance(value, tirx.Max) and _is(value.b, 0)
+
+
+def _is(value: Any, number: int) -> bool:
+    return isinstance(value, tirx.FloatImm | tirx.IntImm) and float(value.value) == number
 
 
 def _operands(value: Any) -> Iterator[Any]:

@@ -31,6 +31,8 @@ from compiler.tir.rewriter import loop_with, sequence, statements
 from compiler.tir.structure import items, structural_map, structural_walk
 from passes.base import Pass
 
+OPERAND = "l0a"  # where a product has rings of its own
+
 
 @dataclass(frozen=True)
 class DoubleBuffer(Pass):
@@ -47,7 +49,8 @@ class DoubleBuffer(Pass):
        arrive: by more than one ``latency_share`` of the time in which it fills a slot.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
-       are given up last.
+       are given up last. Where products follow one another in a loop, all rings of each may live beside it alone
+       before that: then they have memory and flags in turn, and a product begins when the one before it has ended.
     5. Where a loop is cut into phases (`CutTrips`) and there are slots enough for what crosses them, they work on
        different turns: ``for i: {phase 0: a; phase 1: b}`` becomes ``for i + 1 turns: {a of i; b of i - 1}``, each
        under the condition that there is such a turn.
@@ -128,6 +131,13 @@ def _fitting(
 def _with_slots(func: Any, blocks: list[_Block], chip: Chip) -> tuple[_Rings, Rings] | set[str]:
     """The kernel with rings of the blocks; or the memories that it does not fit, none where there are too few flags."""
     written = _Rings(func, blocks)
+    found = _checked(written, chip)
+    if written.has_products and not isinstance(found, tuple):
+        found = _checked(_Rings(func, blocks, apart=True), chip)
+    return found
+
+
+def _checked(written: _Rings, chip: Chip) -> tuple[_Rings, Rings] | set[str]:
     excess = _overflows(written.func, chip)
     if excess:
         return excess
@@ -322,7 +332,8 @@ class _Finder:
 class _Rings:
     """Writes the kernel down with the rings of some blocks."""
 
-    def __init__(self, func: Any, blocks: list[_Block]) -> None:
+    def __init__(self, func: Any, blocks: list[_Block], *, apart: bool = False) -> None:
+        self._apart, self.has_products = apart, False
         self._blocks: dict[Any, list[_Block]] = {}
         self.allocations: dict[Any, Any] = {}  # of rings, by the buffer that there was
         for block in blocks:
@@ -359,7 +370,7 @@ class _Rings:
         return statement
 
     def _sequence(self, block: Any, loops: int) -> Any:
-        parts = [self._statement(part, loops) for part in items(block.seq)]
+        parts = self._parts(block, loops)
         if block not in self._blocks:
             return sequence(parts)
         if any(is_phase(part) for part in parts if part is not None):
@@ -374,6 +385,28 @@ class _Rings:
             for local in ring.buffers
         }
         return sequence([*bindings, *(_on_slots(part, here) for part in parts if part is not None)])
+
+    def _parts(self, block: Any, loops: int) -> list[Any]:
+        """Of a block; where products follow one another in it, rings of each stand in front of it, if ``apart``."""
+        outer, parts, hoisted = self._hoisted, list[Any](), list[list[Any]]()
+        for part in items(block.seq):
+            self._hoisted = []
+            parts.append(self._statement(part, loops))
+            hoisted.append(self._hoisted)
+        self._hoisted = outer
+        products = [
+            at
+            for at, rings in enumerate(hoisted)
+            if parts[at] is not None and any(memory_of(ring.buffer) == OPERAND for ring in rings)
+        ]
+        several = loops > 0 and len(products) > 1 and not any(is_phase(parts[at]) for at in products)
+        self.has_products |= several
+        for at, rings in enumerate(hoisted):
+            if several and self._apart and at in products:
+                parts[at] = sequence([*rings, parts[at]])
+            else:
+                self._hoisted += rings
+        return parts
 
     def _in_phase(self, part: Any, rings: list[_Block]) -> Any:
         """A phase on slots, each bound for one ring: what two phases work on is in different slots."""

@@ -10,6 +10,8 @@ from tvm import ir, tirx
 from tvm.sym import detect_linear_equation
 
 from compiler.codegen.instruction_form import dtype_of, memory_of
+from compiler.emission.cube.halves import HALVES
+from compiler.emission.cube.places import MARK
 from compiler.graph import attribute
 from compiler.isa.declarations import BLOCK_BYTES
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES
@@ -45,8 +47,9 @@ class SpreadLoads(Pass):
 
     So the first use waits for a piece, not for all, and the load beside it is not kept waiting.
 
-    1. The load is a marked nest from DDR with one index per axis of its result; one statement behind it in the same
-       block uses the result, and nothing else touches it.
+    1. The load is a marked nest from DDR with one index per axis of its result, and the vector unit has no part in it:
+       a piece would wait for results that are stored before. One statement behind it in the same block uses the
+       result, and nothing else touches it.
     2. On the way to all uses stand loops of several turns, then the loop of pieces, and no branches. The n-th turn of
        the loop of pieces uses the n-th piece of one axis and nothing else of it.
     3. A piece is whole blocks, and whole lines or several of them of DDR where its axis is the contiguous one.
@@ -209,6 +212,8 @@ class _Spreader(Rewriter):
 def _load(part: Any) -> _Load | None:
     """A marked nest from DDR whose indices into its result are variables of its own, or always the same."""
     if not isinstance(part, tirx.AttrStmt) or not is_opaque(part):
+        return None
+    if part.attr_key == MARK and getattr(part.value, "value", "") == HALVES:
         return None
     nest = leaf_nest(part.body)
     if nest is None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tvm import te
+from tvm import te, tirx
 
 from ci.random_cases import CHIPS
+from compiler.codegen.instruction_form import SLOTS
 from compiler.operators.convolution import convolution
+from compiler.pipeline import kernel_passes
 from compiler.target import load_chip
 from compiler.tiling import chain
 from compiler.tiling.search import analytical_cycles, analytical_cycles_of_all, works_in, works_of
 from compiler.tiling.template import NoFeasibleTile
+from compiler.tir.structure import structural_walk
 from tests.tiling.random_chains import Layer, check, one_kernel
 
 # chip, image, and of each convolution: outputs, channels of a group, rows and columns of the kernel, groups, stride,
@@ -81,6 +84,40 @@ def test_what_reads_something_else_has_no_tile() -> None:
     both = te.compute(shapes["x"], lambda *i: first(*i) + second(*i), "both")
     with pytest.raises(NoFeasibleTile):
         chain.space(te.create_prim_func([x, y, w, v, both]), load_chip("tw1"))
+
+
+def test_products_one_after_another_have_two_slots_each_though_not_all_at_once() -> None:
+    """L0A and the flags of tw1 are too few for the operands of all three; what they add to sums is loaded once."""
+    shapes = {"x": (64, 64, 14, 14), "w": (1, 1, 4, 1, 1, 384, 16), "v": (24, 1, 1, 3, 3, 16, 16)}
+    shapes |= {"u": (1, 1, 24, 1, 1, 64, 16), "b": (384,)}
+    x, w, v, u = (te.placeholder(shapes[name], "float16", name) for name in "xwvu")
+    b = te.placeholder(shapes["b"], "float32", "b")
+    dense: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1)}
+    one = dense | {"kernel": (1, 1), "pads": (0,) * 4}
+    wide = convolution(x, w, **one, channels=64, outputs=384)
+    deep = convolution(wide, v, b, **dense, kernel=(3, 3), pads=(1,) * 4, channels=16, outputs=384)
+    last = convolution(deep, u, **one, channels=384, outputs=64)
+    chip = load_chip("tw1")
+    space = chain.space(te.create_prim_func([x, w, v, b, u, last]), chip)
+    best = min(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
+    kernel = space.apply(best).func
+    for each in kernel_passes():
+        kernel = each.run(kernel, chip)
+        if each.name == "double-buffer":
+            break
+    slots, loads = list[int](), list[Any]()
+    structural_walk(kernel.body, (tirx.AllocBuffer, lambda one: slots.append(_slots(one))))
+    structural_walk(kernel.body, (tirx.Evaluate, loads.append))
+    of_operands = [count for count in slots if count]
+    assert len(of_operands) == 3
+    assert min(of_operands) == 2
+    assert [str(load).count("tw.ld.ddr.ub") for load in loads if "tw.ld.ddr.ub" in str(load)] == [1]
+
+
+def _slots(allocation: Any) -> int:
+    """Of an operand beside the cube."""
+    is_operand = allocation.buffer.scope() == "local.l0a"
+    return int(allocation.annotations.get(SLOTS, 1)) if is_operand else 0
 
 
 def test_the_work_of_a_tile_does_not_depend_on_the_tiles_beside_it() -> None:

@@ -81,6 +81,26 @@ def test_what_one_row_rounds_to_another_type_of_sixteen_bits_is_converted() -> N
     assert effort(stage, stage.axes) == Effort(1, 2 * 512, 0)
 
 
+def test_sums_are_converted_and_what_is_cut_off_is_so_on_the_way() -> None:
+    def define(x: Any) -> Any:
+        total = te.compute((256,), lambda i: (x[i] + 1.0).astype("float16"), "total")
+        return te.compute((256,), lambda i: te.min(te.max(total[i], tirx.const(0, "float16")), 6), "y")
+
+    adding, cutting = stages(define, (256,))
+    assert effort(adding, adding.axes, joined=True) == Effort(1, 2 * 256 * 4, 0)
+    assert effort(cutting, cutting.axes, joined=True) == Effort(1, 256 * 2, 0)
+    assert [effort(each, each.axes).instructions for each in (adding, cutting)] == [2, 2]
+
+
+def test_what_is_folded_is_added_by_an_instruction_of_its_own() -> None:
+    def define(x: Any) -> Any:
+        k = te.reduce_axis((0, 512), "k")
+        return te.compute((4,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), "sum")
+
+    (stage,) = stages(define, (4, 512))
+    assert effort(stage, stage.axes, joined=True) == effort(stage, stage.axes)
+
+
 def test_halves_are_added_as_they_are_converted() -> None:
     def define(x: Any) -> Any:
         k = te.reduce_axis((0, 512), "k")

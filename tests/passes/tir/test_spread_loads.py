@@ -92,6 +92,21 @@ def test_short_pieces_of_rows_that_begin_anywhere_are_not_cut() -> None:
     keeps(kernel)
 
 
+def test_what_the_vector_unit_takes_apart_on_the_way_is_not_cut() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def kernel(a: T.Buffer((512,), "float32"), c: T.Buffer((4, 512), "float32")) -> None:
+        l1 = T.alloc_buffer((512,), "float32", scope="shared.l1")
+        with T.attr(0, "pragma_tw_cube", "halves"):
+            for k in range(512):
+                l1[k] = a[k]
+        for t in range(4):
+            for chunk in range(2):
+                for k in range(256):
+                    c[t, chunk * 256 + k] = l1[chunk * 256 + k]
+
+    keeps(kernel)
+
+
 def test_what_is_used_out_of_order_is_loaded_first() -> None:
     """Every turn reads over the border of its piece."""
 
