@@ -176,15 +176,23 @@ def _fetched_or_not(found: Compilation, chip: Chip, options: Options, observer: 
         return found
     placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(found.steps)]
     sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
-    names = wanted(placed, sizes, kernels.is_given, kernels.common, kernels.chip)
-    if not names:
-        return found
+    told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.chip), found
+    for names in dict.fromkeys(tuple(wanted(*told, shared=shared)) for shared in (False, True)):
+        other = _fetched(names, kernels, chip, options, observer) if names else found
+        best = other if _is_faster(other, best, observer) else best
+    return best
+
+
+def _fetched(
+    names: Sequence[str], kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer
+) -> Compilation:
+    """The program where kernels bring these to LLB, but for those whose readers cannot have them from there."""
     other = _compiled(kernels.with_fetched(names), chip, options, observer)
     vain = {name for one in other.linked for name in one.unfetched}
     if vain:  # their readers were made for LLB
         names = [name for name in names if name not in vain]
-        other = _compiled(kernels.with_fetched(names), chip, options, observer) if names else found
-    return other if _is_faster(other, found, observer) else found
+        other = _compiled(kernels.with_fetched(names) if names else kernels, chip, options, observer)
+    return other
 
 
 def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:

@@ -78,10 +78,13 @@ def wanted(
     is_given: Callable[[str], bool],
     common: Container[str],
     chip: Chip,
+    *,
+    shared: bool,
 ) -> list[str]:
     """What one kernel alone reads of what no kernel writes, waiting for DDR, and others before it can bring.
 
-    ``common``: what DDR sends to all clusters at once.
+    ``common``: what DDR sends to all clusters at once. ``shared``: also what the cores of a reader bring to LLB
+    together, which would be another kernel.
     """
     if not llb_pays(chip) or PATH not in chip.path:
         return []
@@ -94,7 +97,7 @@ def wanted(
         for index, (name, parameter) in enumerate(zip(kernel.bindings(), kernel.code.parameters, strict=True)):
             if parameter.scratch or times[name] > 1 or not is_given(name) or sizes[name] < LEAST_BYTES:
                 continue
-            if at and index in kernel.code.touched.movable and traffic.is_bound(kernel.code):
+            if at and (shared or index in kernel.code.touched.movable) and traffic.is_bound(kernel.code):
                 found.append(Wanted(name, sizes[name], at, chip.alike if name in common else 1))
     hosts = _hosts([kernel.code for kernel in kernels], found, traffic)
     return [one.source for one in found if hosts[one.source]]

@@ -110,8 +110,10 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[PlacedKernel]:
     return [*(replace(slow, name=f"k{number}") for number in range(3)), reader]
 
 
-def asked(placed: Sequence[PlacedKernel], chip: Chip = CHIP, size: int = SIZE, given: str = "x") -> list[str]:
-    return wanted(placed, {"x": size, "t": 512, "u": 512, "o": SIZE}, given.__eq__, (), chip)
+def asked(
+    placed: Sequence[PlacedKernel], chip: Chip = CHIP, size: int = SIZE, given: str = "x", *, shared: bool = False
+) -> list[str]:
+    return wanted(placed, {"x": size, "t": 512, "u": 512, "o": SIZE}, given.__eq__, (), chip, shared=shared)
 
 
 def test_kernels_with_time_to_spare_bring_the_last_bytes_last(placed: list[PlacedKernel]) -> None:
@@ -123,6 +125,15 @@ def test_kernels_with_time_to_spare_bring_the_last_bytes_last(placed: list[Place
     assert all(low == high for (low, _), (_, high) in pairwise(parts))
     assert all(low % CHIP.transfer.ddr_line_bytes == 0 for low, _ in parts)
     assert all(abs(high - low - SPARE_SHARE * SIZE) <= CHIP.transfer.ddr_line_bytes for low, high in parts[:2])
+
+
+def test_what_cores_bring_to_llb_together_is_asked_for_as_well(placed: list[PlacedKernel]) -> None:
+    """Their kernel reads it from DDR only; made for LLB it is another one."""
+    reader = placed[3]
+    fixed = replace(reader.code, touched=replace(reader.code.touched, movable=()))
+    kernels = [*placed[:3], replace(reader, code=fixed)]
+    assert asked(kernels) == []
+    assert asked(kernels, shared=True) == ["x"]
 
 
 def test_clusters_that_are_sent_the_same_need_less_time_for_it(placed: list[PlacedKernel]) -> None:
