@@ -177,8 +177,8 @@ def _fetched_or_not(found: Compilation, chip: Chip, options: Options, observer: 
     placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(found.steps)]
     sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
     told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.chip), found
-    for names in dict.fromkeys(tuple(wanted(*told, shared=shared)) for shared in (False, True)):
-        other = _fetched(names, kernels, chip, options, observer) if names else found
+    for names in filter(None, dict.fromkeys(tuple(wanted(*told, shared=shared)) for shared in (False, True))):
+        other = _fetched(names, kernels, chip, options, observer)
         best = other if _is_faster(other, best, observer) else best
     return best
 
