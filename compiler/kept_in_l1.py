@@ -12,13 +12,13 @@ from typing import Any
 
 from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
-from compiler.kernels import NoRoadLeft
+from compiler.kernels import RANKING, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.schedule.chains import CHAIN, PAIR, PREPARED, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
 from compiler.tiling import chain, paired, prepared
-from compiler.tiling.search import analytical_cycles_of_all, works_of
+from compiler.tiling.ranking import forest_of, ranked
 from compiler.tiling.template import NoFeasibleTile
 
 TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared}  # of kernels of several calls
@@ -27,13 +27,14 @@ HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
 ROUNDS = 3  # of compiling what is thought best, as far as it is known
 LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than another process
-# The analytical cost thinks kernels of several convolutions faster than they are: by about so much.
-SLOWER = 1.08
-# Of kernels that add the results of two there are few, of which most are faster than it thinks, and so are those that
-# make a map on its way: all are compiled but those that it thinks to take more than so much of what kernels of single
+# The analytical cost thinks kernels of several convolutions faster than they are: by about so much. What is learned
+# of a chip knows that.
+SLOWER = 1.2
+# Of kernels that add the results of two there are few, of which most are faster than is thought, and so are those that
+# make a map on its way: all are compiled but those that are thought to take more than so much of what kernels of single
 # calls take.
 TRIED = 1.25
-PAYS = 0.85  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
+PAYS = 0.92  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
 
 def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
@@ -134,7 +135,7 @@ class _Choice:
         return tuple(~kind if at in part.adds else kind for at, kind in enumerate(kinds))
 
     def _think(self, able: Mapping[Kinds, Chain]) -> None:
-        """Note the analytical cost of kernels of several calls."""
+        """Note what kernels of several calls are thought to take."""
         module, functions = with_functions(self.kernels.module, list(able.values()))
         for (kinds, part), (callee, given) in zip(able.items(), functions, strict=True):
             self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
@@ -143,11 +144,11 @@ class _Choice:
             apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
             if part.kind in (PAIR, PREPARED) and least < TRIED * apart:
                 self.thought[kinds] = min(least, PAYS * apart)
-            elif part.kind == CHAIN and SLOWER * least < PAYS * apart:
-                self.thought[kinds] = SLOWER * least
+            elif part.kind == CHAIN and least < PAYS * apart:
+                self.thought[kinds] = least
 
     def _least_of(self, uses: Sequence[Use]) -> Iterable[float]:
-        """The analytical cost of each one's best tile."""
+        """What each one's best tile is thought to take."""
         processes = processes_for(len(uses) // LEAST_AT_ONCE, self.kernels.options.jobs)
         if processes == 1:
             return [_least_cycles(use, self.kernels) for use in uses]
@@ -195,7 +196,11 @@ def _parts(whole: Chain) -> Iterable[Chain]:
 def _least_cycles(use: Use, kernels: ModelKernels) -> float:
     with suppress(NoFeasibleTile):
         space = TEMPLATES[use.job.schedule].space(use.job.func, kernels.chip)
-        return float(analytical_cycles_of_all(works_of(space, space.tiles()), kernels.chip).min())
+        learned = RANKING not in kernels.observer.without
+        best = next(iter(ranked(space, kernels.chip, learned=learned)), None)
+        if best is not None:
+            knows = learned and forest_of(kernels.chip) is not None
+            return best.cycles if knows or use.job.schedule != CHAIN else SLOWER * best.cycles
     return float("inf")
 
 

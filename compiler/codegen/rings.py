@@ -206,6 +206,23 @@ def fills(ring: Ring) -> dict[Queue, Fill]:
     return found
 
 
+def executions_held(ring: Ring) -> float:
+    """How many executions of its block begin while one of them holds a slot, at the pace of the busiest queue."""
+    busy, held = dict[Queue, int](), dict[Queue, Fill]()
+    for step in ring.steps:
+        for event in step.inside:
+            if event.args is None or event.args.row.timing is None:
+                continue
+            timing = event.args.row.timing(event.args)
+            times = prod(loop.extent for loop in event.loops[ring.turn.depth :] if loop.extent != inf)
+            cycles = int(times) * timing.cycles
+            busy[event.queue] = busy.get(event.queue, 0) + cycles
+            if any(access.turn is ring.turn for access in event.accesses):
+                before = held.get(event.queue, Fill(0, 0))
+                held[event.queue] = Fill(before.cycles + cycles, max(before.latency_cycles, timing.latency_cycles))
+    return sum(one.cycles + one.latency_cycles for one in held.values()) / max(1, *busy.values())
+
+
 # ---- which flags a block needs ----------------------------------------------------------------------------------
 
 

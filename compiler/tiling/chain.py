@@ -204,7 +204,7 @@ def space(func: Any, chip: Chip) -> ChainSpace:
 def problem_of_part(func: Any, chip: Chip) -> Problem:
     sch = schedule_of(func)
     (master,) = masters_of(sch)
-    return problem_of(sch, master, sch.get_producers(master.block)[0], chip)
+    return problem_of(sch, master, sch.get_producers(master.block)[0], chip, joined=True)
 
 
 def follows(first: Problem, second: Problem) -> bool:

@@ -109,7 +109,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
 # ---- the problem -------------------------------------------------------------------------------------------------
 
 
-def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
+def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip, *, joined: bool = False) -> Problem:
     block = sch.get(matrix)
     loads: list[Any] = []
     structural_walk(block.body.value, (ir.TensorLoad, loads.append))
@@ -133,7 +133,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip) -> Problem:
         channels=channels,
         dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip, through_ub=True),
-        epilogue=epilogue_of(sch, master),
+        epilogue=epilogue_of(sch, master, joined=joined),
         result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
         bias_bytes=4 if with_bias else 0,
         bias_blocks=1 if with_bias and not begins_with_table(chip) else 0,

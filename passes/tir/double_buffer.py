@@ -24,7 +24,7 @@ from compiler.codegen.instruction_form import (
 from compiler.codegen.lifetimes import ALIGNMENT, packed
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.phases import has_phases, in_turns, is_phase, with_results_later, without_phases
-from compiler.codegen.rings import OutOfIds, Rings, fills, find_rings
+from compiler.codegen.rings import OutOfIds, Rings, executions_held, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence, statements
@@ -99,6 +99,8 @@ class DoubleBuffer(Pass):
     def _is_late(self, block: _Block, written: _Rings, rings: Rings) -> bool:
         """Whether what fills the block's slots arrives long after it was sent."""
         ring = rings.of_buffer[written.ring_of(block.buffers[0])]
+        if len(block.buffers[0].queues) > 2 and executions_held(ring) > block.slots:
+            return True
         return any(
             fill.latency_cycles * self.latency_share > fill.cycles
             for queue, fill in fills(ring).items()
