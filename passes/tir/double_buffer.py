@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import ceil
 from typing import Any, ClassVar
 
 from tvm import ir, tirx
@@ -46,7 +47,10 @@ class DoubleBuffer(Pass):
     2. Slots are taken in turn by the count of executions over all loops around the block, as far as extents are known;
        where they are not, executions that follow one another may share a slot, which is slower and never wrong.
     3. A block pays off that is executed ``least_turns`` times. A slot more than two pays off where a copy takes long to
-       arrive: by more than one ``latency_share`` of the time in which it fills a slot.
+       arrive: by more than one ``latency_share`` of the time in which it fills a slot. There, where a slot is stored,
+       and where more than two queues hold it one after another, there are as many as executions begin meanwhile, at the
+       pace of the busiest queue; but no more than three where loops in a row would share flags for them, and wait for
+       one another.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
        are given up last. Where products follow one another in a loop, all rings of each may live beside it alone
@@ -60,7 +64,7 @@ class DoubleBuffer(Pass):
     requires: ClassVar[frozenset[str]] = frozenset({"instruction-form"})
 
     least_turns: int = 2
-    most_slots: int = 3
+    most_slots: int = 4
     latency_share: int = 10
 
     def run(self, subject: Any, chip: Chip) -> Any:
@@ -87,25 +91,27 @@ class DoubleBuffer(Pass):
         written, rings = _fitting(subject, blocks, chip, tried)
         if any(block.slots < block.least for block in blocks):
             return None
-        late = [
-            block for block in blocks if block.slots == 2 and block.turns > 2 and self._is_late(block, written, rings)
-        ]
-        for block in late:
-            block.slots = self.most_slots
-        if late:
-            written, _ = _fitting(subject, blocks, chip, tried)
+        wanted = {block: self._slots_for(block, written, rings) for block in blocks if block.slots == 2}
+        apart = len(rings.apart)
+        for most in range(self.most_slots, 2, -1):
+            for block, slots in wanted.items():
+                block.slots = min(slots, most)
+            written, rings = _fitting(subject, blocks, chip, tried)
+            if len(rings.apart) >= apart:
+                break
         return written.func if written.allocations else subject
 
-    def _is_late(self, block: _Block, written: _Rings, rings: Rings) -> bool:
-        """Whether what fills the block's slots arrives long after it was sent."""
+    def _slots_for(self, block: _Block, written: _Rings, rings: Rings) -> int:
+        """As many as pay off (condition 3)."""
         ring = rings.of_buffer[written.ring_of(block.buffers[0])]
-        if len(block.buffers[0].queues) > 2 and executions_held(ring) > block.slots:
-            return True
-        return any(
+        late = any(
             fill.latency_cycles * self.latency_share > fill.cycles
             for queue, fill in fills(ring).items()
             if any(queue in local.writers for local in block.buffers)
         )
+        queues = block.buffers[0].queues
+        held = ceil(executions_held(ring)) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
+        return min(max(3 if late else 2, held), self.most_slots, block.turns)
 
 
 def _fitting(
