@@ -64,6 +64,23 @@ def test_what_is_faster_is_chosen_and_written_and_means_the_same(tmp_path: Path)
     assert compiler.compile(SOURCE, "tw1", precision="fp16", schedule=file).schedule == artifact.schedule
 
 
+def test_one_instruction_that_adds_and_cuts_off_is_not_thought_to_be_three() -> None:
+    """Each operation by itself, an expansion and its depthwise convolution look slower as one kernel."""
+    nodes = [
+        node("Conv", "x v", "r"),
+        node("Conv", "r w", "a"),
+        node("Clip", "a low high", "b"),
+        node("Conv", "b d", "c", pads=[1, 1, 1, 1], strides=[2, 2], group=96),
+        node("Clip", "c low high", "e"),
+        node("Conv", "e p", "y"),
+    ]
+    known = {"v": weights(24, 16, 1, 1), "w": weights(96, 24, 1, 1), "d": weights(96, 1, 3, 3)}
+    known |= {"p": weights(32, 96, 1, 1), "low": np.float32(0), "high": np.float32(6)}
+    source = model(nodes, {"x": (4, 16, 56, 56)}, ["y"], **known)
+    artifact = compiler.compile(source, "tw1", precision="fp16")
+    assert '"b" = { pieces = 1, in_l1 = true }' in artifact.schedule
+
+
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda found: -len(found.steps)))
     assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False)).steps) == 3

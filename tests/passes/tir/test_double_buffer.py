@@ -245,6 +245,29 @@ def test_random_kernels_have_rings() -> None:
 
 
 @T.prim_func(s_tir=True, private=True)
+def passed_on(a: T.Buffer((16, 4096), "float16"), o: T.Buffer((16, 4096), "float16")) -> None:
+    """What is loaded is worked on in its place, and stored from there."""
+    for i in range(16):
+        x = T.alloc_buffer((4096,), "float16", scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp16.1d", T.address_of(x[0]), 1, T.address_of(a[i, 0]), 1, 4096)
+        T.call_extern("void", "tw.vexp.fp16.1d", T.address_of(x[0]), 1, T.address_of(x[0]), 1, 4096)
+        T.call_extern("void", "tw.st.ddr.fp16.1d", T.address_of(o[i, 0]), 1, T.address_of(x[0]), 1, 4096)
+
+
+@pytest.mark.parametrize("name", ["tw1", "tw2"])
+def test_a_slot_that_three_queues_hold_in_turn_is_not_waited_for(name: str) -> None:
+    """While one is loaded, one worked on and one stored, another one may be on its way."""
+    chip, a = load_chip(name), np.random.default_rng(0).standard_normal((16, 4096)).astype(np.float16)
+    cycles = list[int]()
+    for most in (2, 3, 4):
+        func = DoubleBuffer(most_slots=most).run(passed_on, chip)
+        assert _slots(func) == [most]
+        result = run(linked([(func, ("a", "o"))], chip, {"a": "input", "o": "output"}), chip, {"a": a})
+        cycles.append(result.cycles)
+    assert cycles[2] < cycles[1] < cycles[0]
+
+
+@T.prim_func(s_tir=True, private=True)
 def twice(a: T.Buffer((2, 6, 64), "float32"), o: T.Buffer((2, 6, 64), "float32")) -> None:
     """Two loops over rings of their own."""
     for i in range(6):
