@@ -21,8 +21,9 @@ from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
+from compiler.tiling.convolution_tiles import KD, KH, KW
 from compiler.tiling.epilogue import epilogue_of
-from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.masters import masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.products import operands_of
 from compiler.tir.rewriter import substitute
@@ -213,13 +214,12 @@ def _first_of(wide: Any, narrow: Any) -> Any:
 def started_with_bias(func: Any, chip: Chip) -> Any:
     """The function whose sums begin with the bias that its first stage adds, where the cube can begin so.
 
-    It can where there is a table of it; where there is none, it can multiply ones with it, and does so where the vector
-    unit had as much to do as the cube, or more.
+    It can where there is a table of it; where there is none, it can multiply ones with it, and does so where that pays.
     """
     sch = schedule_of(func)
     master = masters_of(sch)[0].block
     stages = cube.followers(sch, master)
-    if not stages or not (begins_with_table(chip) or _pays_to_multiply(sch, masters_of(sch)[0], chip)):
+    if not stages or not (begins_with_table(chip) or _can_multiply(sch, master, chip)):
         return func
     product, stage = sch.get(master), sch.get(stages[0])
     found: list[Any] = []
@@ -240,8 +240,9 @@ def started_with_bias(func: Any, chip: Chip) -> Any:
     init = tirx.BufferStore(product.body.buffer, tirx.BufferLoad(added.source, [index]), list(product.body.indices))
     region = tirx.BufferRegion(added.source, [ir.Range.from_min_extent(index, 1)])
     others = [region for region in stage.reads if not region.same_as(added)]
-    func = with_block(func, product, [*product.reads, region], product.body, init)
-    return with_block(func, stage, others, alone, None)
+    begun = with_block(func, product, [*product.reads, region], product.body, init)
+    begun = with_block(begun, stage, others, alone, None)
+    return begun if begins_with_table(chip) or _pays_to_multiply(sch, begun, chip) else func
 
 
 def begins_with_table(chip: Chip) -> bool:
@@ -249,23 +250,33 @@ def begins_with_table(chip: Chip) -> bool:
     return cube.path(chip, "l1", "bt") and cube.path(chip, "ddr", "l1")
 
 
-def _pays_to_multiply(sch: Any, master: Master, chip: Chip) -> bool:
-    """Whether what sums begin with can be a product of its own, and the vector unit would be busier without than the
-    cube with it.
+def _can_multiply(sch: Any, master: Any, chip: Chip) -> bool:
+    """Whether what sums begin with can be a product of its own.
 
     Channels of a core begin with a block of them then, wherever they begin.
     """
-    product = sch.get(master.block)
+    product = sch.get(master)
     factors = {cube.isa_dtype(operand.source) for operand in operands_of(product)}
     paths = (("ddr", "ub"), ("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
-    if factors != {"fp16"} or not all(cube.path(chip, *each) for each in paths):
-        return False
+    channels = int(product.iter_vars[len(product.body.indices) - 1].dom.extent)
+    return factors == {"fp16"} and all(cube.path(chip, *each) for each in paths) and channels % FRACTAL == 0
+
+
+def _pays_to_multiply(sch: Any, begun: Any, chip: Chip) -> bool:
+    """Whether the vector unit would be busier without than the cube is with that product.
+
+    Half as busy is enough where nothing is left for it then, since the fixpipe does the rest, and windows are single
+    elements: what such short products make waits for whatever is behind them.
+    """
+    (master,), after = masters_of(sch), schedule_of(begun)
+    product = sch.get(master.block)
     extents = [int(axis.dom.extent) for axis in product.iter_vars]
-    kept = len(product.body.indices)
-    if extents[kept - 1] % FRACTAL:
-        return False
+    of_cube = prod(extents[len(product.body.indices) :]) / chip.macs_per_cycle("fp16")
     of_vector = epilogue_of(sch, master, joined=True).vector_bytes / chip.vector.bytes_per_cycle
-    return of_vector > (prod(extents[kept:]) + FRACTAL) / chip.macs_per_cycle("fp16")
+    single = all(extents[axis] == 1 for axis in (KD, KH, KW))
+    if single and not epilogue_of(after, masters_of(after)[0]).instructions:
+        return of_vector * 2 >= of_cube
+    return of_vector > of_cube + FRACTAL / chip.macs_per_cycle("fp16")
 
 
 def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:
