@@ -181,13 +181,16 @@ def test_the_bias_comes_a_part_at_a_time_where_images_go_around_the_channels() -
         ({"x": (1, 32, 20, 21), "w": (64, 32, 1, 1)}, False),
         ({"x": (1, 32, 20, 21), "w": (64, 32, 1, 1)}, True),
         ({"x": (1, 96, 9, 9), "w": (32, 96, 1, 1)}, False),
+        ({"x": (1, 256, 9, 9), "w": (32, 256, 1, 1)}, False),
         ({"x": (2, 60, 9, 11), "w": (48, 20, 1, 1), "group": 3}, False),
         ({"x": (1, 6, 30, 30), "w": (32, 6, 3, 2), "pads": (1, 0, 1, 1), "strides": (2, 2)}, False),
     ],
-    ids=["alone", "side", "nearly as busy", "groups", "windows"],
+    ids=["alone", "side", "nearly as busy", "half as busy", "groups", "windows"],
 )
 def test_sums_begin_with_a_product_where_there_is_no_table(case: dict[str, Any], side: bool) -> None:
-    """Where the vector unit had more to do than the cube; it only takes the bias apart, and adds what is aside."""
+    """Where the vector unit had more to do than the cube, or half as much and nothing then; it only takes the bias
+    apart, and adds what is aside.
+    """
     found = check("tw1", case, "float16", bias="float32", relu=True, side=side)
     assert {"filll0a", "stnz", "ldl0b", "mad", "madacc"} <= {*found}
     assert {name for name in found if name.startswith("v")} == {"vmins", "vmaxs", "vconv", "vsub"} | (
@@ -199,7 +202,11 @@ def test_sums_begin_with_a_product_where_there_is_no_table(case: dict[str, Any],
 
 
 def test_a_cube_that_is_busier_than_the_vector_unit_leaves_the_bias_to_it() -> None:
-    assert "filll0a" not in check("tw1", {"x": (1, 256, 9, 9), "w": (32, 256, 1, 1)}, "float16", bias="float32")
+    for case in (
+        {"x": (1, 512, 9, 9), "w": (32, 512, 1, 1)},
+        {"x": (1, 32, 9, 9), "w": (32, 32, 3, 3), "pads": (1, 1, 1, 1)},
+    ):
+        assert "filll0a" not in check("tw1", case, "float16", bias="float32")
 
 
 @pytest.mark.parametrize("rows", [1, 3])
