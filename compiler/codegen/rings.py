@@ -206,11 +206,11 @@ def fills(ring: Ring) -> dict[Queue, Fill]:
     return found
 
 
-def executions_held(ring: Ring) -> dict[frozenset[Queue], float]:
-    """How many executions of the block begin while one of them holds a slot, at the pace of the busiest queue: of the
-    buffers that the same queues touch, the most.
+def executions_at_once(ring: Ring) -> float:
+    """How many executions of the block are under way at once, at the pace of its busiest queue: one takes what all
+    queues do that touch the slots, one after another.
     """
-    busy, held = dict[Queue, int](), dict[int, dict[Queue, Fill]]()
+    busy, own = dict[Queue, int](), dict[Queue, Fill]()
     for step in ring.steps:
         for event in step.inside:
             if event.args is None or event.args.row.timing is None:
@@ -219,16 +219,10 @@ def executions_held(ring: Ring) -> dict[frozenset[Queue], float]:
             times = prod(loop.extent for loop in event.loops[ring.turn.depth :] if loop.extent != inf)
             cycles = int(times) * timing.cycles
             busy[event.queue] = busy.get(event.queue, 0) + cycles
-            for buffer in {id(access.ring) for access in event.accesses if access.turn is ring.turn}:
-                of_queues = held.setdefault(buffer, {})
-                before = of_queues.get(event.queue, Fill(0, 0))
-                latency_cycles = max(before.latency_cycles, timing.latency_cycles)
-                of_queues[event.queue] = Fill(before.cycles + cycles, latency_cycles)
-    found, pace = dict[frozenset[Queue], float](), max(1, *busy.values())
-    for of_queues in held.values():
-        executions = sum(one.cycles + one.latency_cycles for one in of_queues.values()) / pace
-        found[frozenset(of_queues)] = max(executions, found.get(frozenset(of_queues), 0.0))
-    return found
+            if any(access.turn is ring.turn for access in event.accesses):
+                before = own.get(event.queue, Fill(0, 0))
+                own[event.queue] = Fill(before.cycles + cycles, max(before.latency_cycles, timing.latency_cycles))
+    return sum(one.cycles + one.latency_cycles for one in own.values()) / max(1, *busy.values())
 
 
 # ---- which flags a block needs ----------------------------------------------------------------------------------

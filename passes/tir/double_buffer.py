@@ -25,7 +25,7 @@ from compiler.codegen.instruction_form import (
 from compiler.codegen.lifetimes import ALIGNMENT, packed
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.phases import has_phases, in_turns, is_phase, with_results_later, without_phases
-from compiler.codegen.rings import OutOfIds, Rings, executions_held, fills, find_rings
+from compiler.codegen.rings import OutOfIds, Rings, executions_at_once, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence, statements
@@ -48,9 +48,9 @@ class DoubleBuffer(Pass):
        where they are not, executions that follow one another may share a slot, which is slower and never wrong.
     3. A block pays off that is executed ``least_turns`` times. A slot more than two pays off where a copy takes long to
        arrive: by more than one ``latency_share`` of the time in which it fills a slot. There, where a slot is stored,
-       and where more than two queues hold it one after another, there are as many as executions begin meanwhile, at the
-       pace of the busiest queue; but no more than three where loops in a row would share flags for them, and wait for
-       one another, or where all of few turns would load at once.
+       and where more than two queues hold it one after another, there are as many as executions of the block are under
+       way at once, at the pace of the busiest queue; but no more than three where loops in a row would share flags for
+       them, and wait for one another, or where all of few turns would load at once.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
        are given up last. Where products follow one another in a loop, all rings of each may live beside it alone
@@ -110,8 +110,7 @@ class DoubleBuffer(Pass):
             if any(queue in local.writers for local in block.buffers)
         )
         queues = block.buffers[0].queues
-        held = executions_held(ring).get(frozenset(queues), 0.0)
-        wanted = ceil(held) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
+        wanted = ceil(executions_at_once(ring)) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
         most = self.most_slots if block.turns >= 2 * self.most_slots else 3
         return min(max(3 if late else 2, wanted), most, block.turns)
 
