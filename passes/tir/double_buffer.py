@@ -50,7 +50,7 @@ class DoubleBuffer(Pass):
        arrive: by more than one ``latency_share`` of the time in which it fills a slot. There, where a slot is stored,
        and where more than two queues hold it one after another, there are as many as executions of the block are under
        way at once, at the pace of the busiest queue; but no more than three where loops in a row would share flags for
-       them, and wait for one another, or where all of few turns would load at once.
+       them, and wait for one another, or where all turns would load at once.
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
        are given up last. Where products follow one another in a loop, all rings of each may live beside it alone
@@ -111,7 +111,7 @@ class DoubleBuffer(Pass):
         )
         queues = block.buffers[0].queues
         wanted = ceil(executions_at_once(ring)) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
-        most = self.most_slots if block.turns >= 2 * self.most_slots else 3
+        most = self.most_slots if block.turns > self.most_slots else 3
         return min(max(3 if late else 2, wanted), most, block.turns)
 
 
