@@ -268,7 +268,7 @@ def _pays_to_multiply(sch: Any, begun: Any, chip: Chip) -> bool:
     Half as busy is enough where nothing is left for it then, since the fixpipe does the rest, and windows are single
     elements: what such short products make waits for whatever is behind them.
     """
-    (master,), after = masters_of(sch), schedule_of(begun)
+    master, after = masters_of(sch)[0], schedule_of(begun)
     product = sch.get(master.block)
     extents = [int(axis.dom.extent) for axis in product.iter_vars]
     of_cube = prod(extents[len(product.body.indices) :]) / chip.macs_per_cycle("fp16")
