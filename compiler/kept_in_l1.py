@@ -197,10 +197,10 @@ def _least_cycles(use: Use, kernels: ModelKernels) -> float:
     with suppress(NoFeasibleTile):
         space = TEMPLATES[use.job.schedule].space(use.job.func, kernels.chip)
         learned = RANKING not in kernels.observer.without
-        best = next(iter(ranked(space, kernels.chip, learned=learned)), None)
-        if best is not None:
-            knows = learned and forest_of(kernels.chip) is not None
-            return best.cycles if knows or use.job.schedule != CHAIN else SLOWER * best.cycles
+        knows = use.job.schedule != CHAIN or (learned and forest_of(kernels.chip) is not None)
+        tiles = ranked(space, kernels.chip, learned=learned)
+        if tiles:
+            return tiles[0].cycles if knows else SLOWER * tiles[0].cycles
     return float("inf")
 
 

@@ -75,10 +75,13 @@ class Ring:
 
 @dataclass(frozen=True)
 class Fill:
-    """How long a queue is held by filling its part of one slot, and how long after that the data is there."""
+    """How long a queue is held by its part of one slot, and how long after that the data is there."""
 
     cycles: int
     latency_cycles: int
+
+    def and_then(self, other: Fill) -> Fill:
+        return Fill(self.cycles + other.cycles, max(self.latency_cycles, other.latency_cycles))
 
 
 class OutOfIds(Exception):
@@ -194,15 +197,10 @@ def _with_own_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring
 def fills(ring: Ring) -> dict[Queue, Fill]:
     """By queue, the copies into the slots of one execution; what an engine computes is there when it is done."""
     found: dict[Queue, Fill] = {}
-    for step in ring.steps:
-        for event in step.inside:
-            if event.args is None or event.args.row.timing is None or event.queue in INTERLOCKED:
-                continue
-            if any(access.turn is ring.turn and access.writes for access in event.accesses):
-                timing, before = event.args.row.timing(event.args), found.get(event.queue, Fill(0, 0))
-                times = prod(loop.extent for loop in event.loops[ring.turn.depth :] if loop.extent != inf)
-                cycles = before.cycles + int(times) * timing.cycles
-                found[event.queue] = Fill(cycles, max(before.latency_cycles, timing.latency_cycles))
+    for event, one in _timed(ring):
+        writes = any(access.turn is ring.turn and access.writes for access in event.accesses)
+        if writes and event.queue not in INTERLOCKED:
+            found[event.queue] = found.get(event.queue, Fill(0, 0)).and_then(one)
     return found
 
 
@@ -211,18 +209,20 @@ def executions_at_once(ring: Ring) -> float:
     queues do that touch the slots, one after another.
     """
     busy, own = dict[Queue, int](), dict[Queue, Fill]()
-    for step in ring.steps:
-        for event in step.inside:
-            if event.args is None or event.args.row.timing is None:
-                continue
+    for event, one in _timed(ring):
+        busy[event.queue] = busy.get(event.queue, 0) + one.cycles
+        if any(access.turn is ring.turn for access in event.accesses):
+            own[event.queue] = own.get(event.queue, Fill(0, 0)).and_then(one)
+    return sum(one.cycles + one.latency_cycles for one in own.values()) / max(1, *busy.values())
+
+
+def _timed(ring: Ring) -> Iterator[tuple[Event, Fill]]:
+    """All that is known to take some time in one execution of the block, and how long it does."""
+    for event in (event for step in ring.steps for event in step.inside):
+        if event.args is not None and event.args.row.timing is not None:
             timing = event.args.row.timing(event.args)
             times = prod(loop.extent for loop in event.loops[ring.turn.depth :] if loop.extent != inf)
-            cycles = int(times) * timing.cycles
-            busy[event.queue] = busy.get(event.queue, 0) + cycles
-            if any(access.turn is ring.turn for access in event.accesses):
-                before = own.get(event.queue, Fill(0, 0))
-                own[event.queue] = Fill(before.cycles + cycles, max(before.latency_cycles, timing.latency_cycles))
-    return sum(one.cycles + one.latency_cycles for one in own.values()) / max(1, *busy.values())
+            yield event, Fill(int(times) * timing.cycles, timing.latency_cycles)
 
 
 # ---- which flags a block needs ----------------------------------------------------------------------------------
