@@ -3,9 +3,9 @@
 ``kernels`` are TE kernels (:mod:`ci.random_kernels`), ``products`` those of parts of matrices
 (:mod:`tests.tiling.random_products`), ``contractions`` sums of products over any axes
 (:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
-(:mod:`tests.tiling.random_chains`, :mod:`tests.tiling.random_pairs`), or one with what makes its map
-(:mod:`tests.tiling.random_prepared`), ``networks`` such of convolutions and more that run in bands
-(:mod:`tests.schedule.random_networks`), ``transformers`` blocks of these
+(:mod:`tests.tiling.random_chains`, :mod:`tests.tiling.random_pairs`), one with what makes its map
+(:mod:`tests.tiling.random_prepared`), or products that do (:mod:`tests.tiling.random_product_rows`), ``networks`` such
+of convolutions and more that run in bands (:mod:`tests.schedule.random_networks`), ``transformers`` blocks of these
 (:mod:`tests.tiling.random_transformers`), ``chips`` models of the zoo on machines with other numbers
 (:mod:`tests.target.random_chips`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """

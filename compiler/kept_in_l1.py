@@ -1,6 +1,7 @@
 """Which tensors never leave the cores: those of calls that are faster as one kernel, or those that somebody names.
 
-They stay in L1, where a convolution takes its windows of them, or in L0C, where its sums are added to them.
+They stay in L1, where a convolution takes its windows of them or a product its rows, or in L0C, where sums are added to
+them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
 from compiler.kernels import RANKING, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import CHAIN, PAIR, PREPARED, Chain, chains, with_functions
+from compiler.schedule.chains import CHAIN, PAIR, PREPARED, PRODUCTS, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
-from compiler.tiling import chain, paired, prepared
+from compiler.tiling import chain, paired, prepared, products
 from compiler.tiling.ranking import forest_of, ranked
 from compiler.tiling.template import NoFeasibleTile
 
-TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared}  # of kernels of several calls
+TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared, PRODUCTS: products}  # of kernels of several calls
 SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
@@ -31,8 +32,8 @@ LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than anoth
 # of a chip knows that.
 SLOWER = 1.2
 # Of kernels that add the results of two there are few, of which most are faster than is thought, and so are those that
-# make a map on its way: all are compiled but those that are thought to take more than so much of what kernels of single
-# calls take.
+# make a map on its way, and those of products: all are compiled but those that are thought to take more than so much of
+# what kernels of single calls take.
 TRIED = 1.25
 PAYS = 0.92  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
@@ -70,6 +71,7 @@ class _Choice:
     thought: dict[Kinds, float] = field(default_factory=dict)  # of others
     jobs: dict[Kinds, Use] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)  # of what is called
+    products: set[int] = field(default_factory=set)  # the kinds of what is called that are products of matrices
 
     def best(self, found: list[Chain]) -> list[Chain]:
         """The parts of long chains that are faster as one kernel than in parts."""
@@ -118,14 +120,17 @@ class _Choice:
     def _problems(self, found: list[Chain]) -> list[Any]:
         """By kind, the convolution, if it is one; notes the kinds of all calls, and what each takes alone."""
         alone, numbers, problems = {use.members: use for use in self.kernels.uses()}, dict[Any, int](), list[Any]()
-        for call in (call for one in found for call in one.calls):
+        templates = {call: products if one.products else chain for one in found for call in one.calls}
+        for call, template in templates.items():
             if call.callee in self.kinds:
                 continue
             use = alone.get(tuple(members_of(self.kernels.module, call)))
             kind = numbers.setdefault(call.callee if use is None else self.kernels.key(use), len(numbers))
             self.kinds[call.callee] = kind
             if kind == len(problems):
-                problems.append(chain.problem_alone(self.kernels.function(call), self.kernels.chip))
+                problems.append(template.problem_alone(self.kernels.function(call), self.kernels.chip))
+                if template is products:
+                    self.products.add(kind)
                 if use is not None:
                     self.jobs[(kind,)] = use
         return problems
@@ -142,9 +147,9 @@ class _Choice:
         all_least = self._least_of([self.jobs[kinds] for kinds in able])
         for (kinds, part), least in zip(able.items(), all_least, strict=True):
             apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
-            if part.kind in (PAIR, PREPARED) and least < TRIED * apart:
+            if part.kind != CHAIN and least < TRIED * apart:
                 self.thought[kinds] = min(least, PAYS * apart)
-            elif part.kind == CHAIN and least < PAYS * apart:
+            elif least < PAYS * apart:
                 self.thought[kinds] = least
 
     def _least_of(self, uses: Sequence[Use]) -> Iterable[float]:
@@ -164,7 +169,8 @@ class _Choice:
         wanted = {key: self.jobs[key] for key in sorted(keys) if key in self.jobs}
         self.kernels.compile(list(wanted.values()))
         for key, use in wanted.items():
-            self.cycles[key] = self.kernels.cycles(use)
+            # Of products whose matrices cores share the model is off by a quarter now and then.
+            self.cycles[key] = self.kernels.cycles(use, simulated=self.products.issuperset(key))
 
     def _cut(self, whole: Chain, *, known: bool = False) -> list[Chain]:
         """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
@@ -222,7 +228,7 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
             wanted.append(one.part(start, at + 1))
             start = at + 1
     for name in sorted(manual.in_l1 - named):
-        why = "it is no convolution whose result one other convolution reads, and nothing else, nor what makes its map"
+        why = "it is no convolution or product whose result one other reads, and nothing else, nor what makes its map"
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     wanted = [run for run in wanted if len(run.calls) > 1]

@@ -40,6 +40,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "chain": ("chain",),
     "pair": ("paired",),
     "prepared": ("prepared",),
+    "products": ("products",),
     "attention": ("attention",),
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),

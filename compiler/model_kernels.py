@@ -35,6 +35,7 @@ from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
+from compiler.timing import kernel_cycles
 from compiler.tir.near import held_in_common, placed_near, strided
 from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import TIR_DTYPE
@@ -417,12 +418,15 @@ class ModelKernels:
         """The kernel of a use that was compiled, or why there is none."""
         return self._compiled[self.key(use)]
 
-    def cycles(self, use: Use) -> float:
-        """What the cycle model says of a kernel that was compiled; infinity where there is none, or data decides."""
+    def cycles(self, use: Use, *, simulated: bool = False) -> float:
+        """What the cycle model says of a kernel that was compiled, or the simulator where it soon can; infinity where
+        there is none, or data decides.
+        """
         result = self.result(use)
         if isinstance(result, Kernel):
             with suppress(Unpredictable):
-                return predict(result.code, self.chip).cycles
+                exact = kernel_cycles(result.code, self.chip) if simulated else None
+                return exact or predict(result.code, self.chip).cycles
         return float("inf")
 
     def compile(self, uses: Sequence[Use]) -> None:

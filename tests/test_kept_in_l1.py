@@ -94,7 +94,8 @@ def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeyp
         other._rooms = dict.fromkeys(other._rooms, LESS_BYTES)
         return other
 
-    def slower_with_less_room(self: ModelKernels, use: Use) -> float:
+    def slower_with_less_room(self: ModelKernels, use: Use, *, simulated: bool) -> float:
+        assert not simulated
         return 1e9 if room_bytes(use.job.func, self.chip) == LESS_BYTES else cycles(self, use)
 
     monkeypatch.setattr(ModelKernels, "with_together", with_less_room)
@@ -125,7 +126,7 @@ def test_a_schedule_decides(chip: str) -> None:
 
 
 @pytest.mark.parametrize(("changed", "line", "said"), [
-    (('"y" = 1', '"y" = { pieces = 1, in_l1 = true }'), 5, "y cannot stay in L1: it is no convolution whose result"),
+    (('"y" = 1', '"y" = { pieces = 1, in_l1 = true }'), 5, "y cannot stay in L1: it is no convolution or product"),
     (('"e" = 1', '"e" = { pieces = 1, in_l1 = 1 }'), 4, "in_l1 of e must be true or false"),
 ])  # fmt: skip
 def test_what_cannot_be_is_named(changed: tuple[str, str], line: int, said: str) -> None:
@@ -217,6 +218,54 @@ def test_a_kernel_that_adds_has_two_convolutions() -> None:
     text = added_schedule(in_l1=True).replace('"b" = 1', '"b" = { pieces = 1, in_l1 = true }')
     with pytest.raises(InvalidError, match="a kernel that adds results of convolutions has two of them"):
         compiler.compile(ADDED, "tw1", precision="fp16", schedule=parse_schedule(text))
+
+
+# ---- products of matrices ----------------------------------------------------------------------------------------
+
+
+def feed_forward(rows: int, *, features: int = 64, wide: int = 256) -> bytes:
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("Add", "a b", "c"),
+        node("Relu", "c", "d"),
+        node("MatMul", "d v", "e"),
+        node("Add", "e x", "y"),
+    ]
+    known = {"w": weights(features, wide), "b": weights(wide), "v": weights(wide, features)}
+    return model(nodes, {"x": (4, rows, features)}, ["y"], **known)
+
+
+PRODUCTS_APART = 'clusters = 1\n[pieces]\n"d" = 1  # a c d\n"y" = 1  # e y\n'
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_products_share_a_kernel_where_that_is_faster(chip: str) -> None:
+    source, x = feed_forward(512), RNG.standard_normal((4, 512, 64)).astype(np.float32)
+    together = compiler.compile(source, chip, precision="fp16")
+    result = together.run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(result, expected(source, x), rtol=1e-2, atol=2e-2)
+    without = Observer(without=frozenset({SWITCH}))
+    apart = driver.compile_model(source, load_chip(chip), driver.Options("fp16", cache=False), without)
+    assert len(apart.steps) == 2
+    assert len(together.report.kernels) == 1
+    assert together.report.cycles is not None
+    assert together.report.cycles < apart.predicted_cycles
+
+
+def test_a_schedule_says_it_of_products() -> None:
+    text = PRODUCTS_APART.replace('"d" = 1', '"d" = { pieces = 1, in_l1 = true }')
+    source, x = feed_forward(24, wide=128), RNG.standard_normal((4, 24, 64)).astype(np.float32)
+    artifact = compiler.compile(source, "tiny", schedule=parse_schedule(text))
+    assert len(artifact.report.kernels) == 1
+    np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected(source, x), rtol=1e-3, atol=1e-3)
+
+
+def test_products_that_another_one_reads_do_not() -> None:
+    """What is between both is an output of the model, too."""
+    nodes = [node("MatMul", "x w", "a"), node("MatMul", "a v", "y"), node("Relu", "a", "z")]
+    source = model(nodes, {"x": (2, 32, 64)}, ["y", "z"], w=weights(64, 32), v=weights(32, 16))
+    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    assert chains(module) == []
 
 
 # ---- maps that are made on their way -----------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from compiler.schedule.noted import IN_L1, PIECES, members_of, pieces_of
 CHAIN = "chain"  # the class of a kernel of several convolutions, each of what the one before it makes
 PAIR = "pair"  # the class of a kernel of two convolutions of which one's result is added to the other's
 PREPARED = "prepared"  # the class of a kernel of elementwise work and a convolution of what that makes
+PRODUCTS = "products"  # the class of a kernel of several products of matrices, each of what the one before it makes
 
-CONVOLUTION, ELEMENTWISE = "convolution", "elementwise"  # classes of groups
+CONVOLUTION, ELEMENTWISE, MATMUL = "convolution", "elementwise", "matmul"  # classes of groups
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,21 @@ class Chain:
 
     calls: tuple[graph.Call, ...]
     adds: frozenset[int] = frozenset()  # which of them add what the one before them makes
-    prepared: bool = False  # whether the first one is elementwise work; all others are convolutions
+    prepared: bool = False  # whether the first one is elementwise work
+    products: bool = False  # whether all are products of matrices, not convolutions
 
     @property
     def kind(self) -> str | None:
         """The class of its kernel; None where there is none for such calls."""
         if not self.adds and not self.prepared:
-            return CHAIN
+            return PRODUCTS if self.products else CHAIN
         if len(self.calls) != 2:
             return None
         return PREPARED if self.prepared else PAIR
 
     def part(self, start: int, end: int) -> Chain:
         adds = frozenset(at - start for at in self.adds if start < at < end)
-        return Chain(self.calls[start:end], adds, self.prepared and start == 0)
+        return Chain(self.calls[start:end], adds, self.prepared and start == 0, self.products)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,22 +53,22 @@ class Chain:
 def chains(module: Any) -> list[Chain]:
     """Convolutions one after another, as long as there are: only the next one reads one's result, once. Where two
     results are read by nothing else, what is added goes before the feature map. Elementwise work may go before the
-    first one, if it makes its feature map.
+    first one, if it makes its feature map. The same of products of matrices, of which nothing is added.
     """
     body = graph.read(module["main"])
     next_of, before, adding = dict[Any, graph.Call](), dict[Any, graph.Call](), set[Any]()
     for call in body.calls:
         users = body.consumers.get(call.var, [])
-        works = _is_of(module, call, ELEMENTWISE)
-        if len(users) != 1 or users[0] is None or not (works or _is_of(module, call, CONVOLUTION)):
+        works, multiplies = _is_of(module, call, ELEMENTWISE), _is_of(module, call, MATMUL)
+        if len(users) != 1 or users[0] is None or not (works or multiplies or _is_of(module, call, CONVOLUTION)):
             continue
         (user,) = users
-        if not _is_of(module, user, CONVOLUTION):
+        if not _is_of(module, user, MATMUL if multiplies else CONVOLUTION):
             continue
         if not _reads_once(module, user, call.var):
             continue
-        adds = not _map_of(module, user).same_as(call.var)
-        if adds and (works or not _is_side(module, user, call.var) or user.var in adding):
+        adds = not _is_first(module, user, call.var)
+        if adds and (works or multiplies or not _is_side(module, user, call.var) or user.var in adding):
             continue
         if user.var in before:
             if not adds:
@@ -82,7 +84,8 @@ def chains(module: Any) -> list[Chain]:
             while line[-1].var in next_of:
                 line.append(next_of[line[-1].var])
             adds_at = frozenset(at for at, one in enumerate(line) if one.var in adding)
-            found.append(Chain(tuple(line), adds_at, _is_of(module, call, ELEMENTWISE)))
+            works, multiplies = (_is_of(module, call, group) for group in (ELEMENTWISE, MATMUL))
+            found.append(Chain(tuple(line), adds_at, works, multiplies))
     return found
 
 
@@ -117,10 +120,12 @@ def _reads_once(module: Any, call: graph.Call, value: Any) -> bool:
     return len(given) == len(reads) == 1
 
 
-def _map_of(module: Any, call: graph.Call) -> Any:
+def _is_first(module: Any, call: graph.Call, value: Any) -> bool:
+    """Whether a value is the feature map of a call, or the matrix whose rows it multiplies."""
     group = graph.read(module[call.callee])
     given = dict(zip(group.params, call.arguments, strict=True))
-    return given.get(group.calls[0].arguments[0])
+    first = given.get(group.calls[0].arguments[0])
+    return first is not None and bool(first.same_as(value))
 
 
 def with_functions(module: Any, wanted: Sequence[Chain]) -> tuple[Any, list[tuple[str, list[Any]]]]:

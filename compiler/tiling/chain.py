@@ -14,7 +14,7 @@ of a feature map, and the next one's windows are taken from there. Rows that two
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise, product
@@ -66,30 +66,33 @@ LAST, EARLIER = 24, 2  # tiles of the last one, and for each of these of every o
 Tiles = tuple[Tile, ...]  # of each, all for the same places of the last one
 
 
+Begin = Callable[[Any, Master], tuple[Any, Any]]  # of a product: its first block, and the buffer that this one reads
+
+
 @dataclass(frozen=True)
 class Parts:
-    """The convolutions as kernels of their own; each but the last writes last what the next one reads first."""
+    """The products as kernels of their own; each but the last writes last what the next one reads first."""
 
     functions: tuple[Any, ...]
 
     @staticmethod
-    def of(func: Any, chip: Chip) -> Parts:
-        """Those of which a kernel is made: the stages from one's windows to those of the next."""
+    def of(func: Any, chip: Chip, begin: Begin | None = None, name: str = NAME) -> Parts:
+        """Those of which a kernel is made: the stages from one's first block, by default its windows, to the next's."""
         sch = schedule_of(func)
         products = masters_of(sch)
         if len(products) < 2:
-            raise NoFeasibleTile(NAME, "anything but several convolutions")
+            raise NoFeasibleTile(name, "anything but several products")
         func = sch.mod["main"]
         root = func.body.block
-        windows = [sch.get(sch.get_producers(each.block)[0]) for each in products[1:]]
-        between = [block.reads[0].source if block.reads else None for block in windows]
+        begins = [(begin or _windows)(sch, each) for each in products[1:]]
+        between = [buffer for _, buffer in begins]
         if not all(any(one.same_as(buffer) for buffer in root.alloc_buffers) for one in between if one is not None):
-            raise NoFeasibleTile(NAME, "a convolution of something else than the one before it makes")  # (1)
+            raise NoFeasibleTile(name, "a product of something else than the one before it makes")  # (1)
         nests, places = list(root.body.seq), []
-        for block in windows:
+        for block, _ in begins:
             places.append(next(i for i, nest in enumerate(nests) if writes(nest, block.writes[0].source)))
         if None in between or places != sorted(places):
-            raise NoFeasibleTile(NAME, "convolutions that are not one after another")
+            raise NoFeasibleTile(name, "products that are not one after another")
         room, found = room_bytes(func, chip), []
         for at, (start, end) in enumerate(pairwise([0, *places, len(nests)])):
             ends = between[at - 1] if at else None, between[at] if at < len(between) else None
@@ -116,6 +119,12 @@ class Parts:
         root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=inner)
         params = [own[param.name] for param in like.params]
         return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(like.attrs.items()))
+
+
+def _windows(sch: Any, master: Master) -> tuple[Any, Any]:
+    """The block that makes the windows, and the feature map."""
+    block = sch.get(sch.get_producers(master.block)[0])
+    return block, block.reads[0].source if block.reads else None
 
 
 def _with(nest: Any, buffer: Any, other: Any) -> Any:

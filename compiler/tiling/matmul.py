@@ -71,15 +71,26 @@ def space(func: Any, chip: Chip) -> MatmulSpace:
 
 
 def _in_one_matrix(func: Any, chip: Chip) -> Any:
+    sch = schedule_of(func)
+    master = masters_of(sch)[0]
+    matrices = prod(master.extents[at] for at in _counting(master))
+    return func if _stay_apart(sch.get(master.block), master, matrices, chip) else as_one_matrix(func)
+
+
+def as_one_matrix(func: Any) -> Any:
     """The product with the rows of all matrices that the same matrix is multiplied with as those of one."""
     sch = schedule_of(func)
     master = masters_of(sch)[0]
+    outer = _counting(master)
+    return in_one_matrix(func, str(sch.get(master.block).name_hint), outer, master.axes("m")[0]) if outer else func
+
+
+def _counting(master: Master) -> list[int]:
+    """The axes that count matrices, right before that of their rows; none where others are among them."""
     rows, outer = master.axes("m"), [at for at in master.axes("batch of a") if master.extents[at] > 1]
-    if len(rows) != 1 or not outer or rows[0] != outer[-1] + 1 or outer != list(range(outer[0], rows[0])):
-        return func
-    if _stay_apart(sch.get(master.block), master, prod(master.extents[at] for at in outer), chip):
-        return func
-    return in_one_matrix(func, str(sch.get(master.block).name_hint), outer, rows[0])
+    if len(rows) != 1 or not outer or outer != list(range(outer[0], rows[0])):
+        return []
+    return outer
 
 
 def _stay_apart(block: Any, master: Master, matrices: int, chip: Chip) -> bool:
