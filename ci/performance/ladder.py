@@ -98,14 +98,14 @@ def row(model: Model, chip: str, share: int) -> Row:
     model = replace(model, inputs=inputs)
     source, machine = zoo.build(model), load_chip(chip)
     shapes = {each.name: each.shape for each in inputs if each.symbols}
-    found = {}
+    feeds, found = zoo.inputs(model), dict[str, Rung]()
     for name, without in RUNGS.items():
         options = Options(precision="fp16", shapes=shapes, cache=False, jobs=1)
         compilation = compile_model(source.SerializeToString(), machine, options, Observer(without=without))
         far = compilation.far_results
-        measured = measured_run(compilation.model, zoo.inputs(model))
+        measured = measured_run(compilation.model, feeds)
         found[name] = Rung(measured, len(far), sum(each.size_bytes for each in far))
-    return Row(model.name, chip, inputs[0].shape[0], model_bound(source, machine, "fp16", shapes), found)
+    return Row(model.name, chip, inputs[0].shape[0], model_bound(source, machine, "fp16", shapes, feeds=feeds), found)
 
 
 def rows(names: Sequence[str], chips: Sequence[str], jobs: int, share: int = 1) -> Iterator[Row]:

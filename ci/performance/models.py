@@ -36,8 +36,9 @@ class Row:
 def row(name: str, chip: str, batch: int) -> Row:
     manifest = zoo.batched(name, batch)
     model, shapes = zoo.build(manifest), {each.name: each.shape for each in manifest.inputs if each.symbols}
-    measured = measure(model, chip, shapes=shapes, inputs=zoo.inputs(manifest))
-    return Row(name, chip, batch, model_bound(model, load_chip(chip), "fp16", shapes), measured)
+    feeds = zoo.inputs(manifest)
+    measured = measure(model, chip, shapes=shapes, inputs=feeds)
+    return Row(name, chip, batch, model_bound(model, load_chip(chip), "fp16", shapes, feeds=feeds), measured)
 
 
 def rows(names: Sequence[str], chips: Sequence[str], batches: Sequence[int], jobs: int) -> Iterator[Row]:

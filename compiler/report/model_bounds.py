@@ -6,7 +6,8 @@ and these cost nothing:
 - moves (reshapes, transposes, slices, concatenations, casts): what reads their result may read their input;
 - sums, differences, scales by constants, ReLU and its likes, comparisons: the cube and FIX do them in passing, or they
   are folded into the weights of a product;
-- tables of which data says what is read, and constants that are no weights of a product.
+- tables of which data says what is read, unless that is given: then each row that is read comes once; and constants
+  that are no weights of a product.
 
 What is left is products (without those on padding), one pass of the vector unit over the results of functions and of
 products of two values, n - 1 steps for the greatest of n, and inputs, outputs and weights in DDR, each once.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
+import numpy as np
 import onnx
 
 from compiler.report import onnx_facts, onnx_need
@@ -28,7 +30,7 @@ from compiler.target.chip import Chip
 
 
 class ModelWork:
-    """The work in a model, as a whole and by groups of its nodes."""
+    """The work in a model, as a whole and by groups of its nodes; with ``feeds``, that of a run on these inputs."""
 
     def __init__(
         self,
@@ -36,7 +38,9 @@ class ModelWork:
         precision: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
+        feeds: Mapping[str, np.ndarray] | None = None,
     ) -> None:
+        self.feeds = feeds or {}
         self.facts = onnx_facts.read(model, precision, shapes, dims)
         self.needed = onnx_need.needs(self.facts)
         self._by_name = {name: node for node in self.facts.nodes for name in node.names}
@@ -47,8 +51,24 @@ class ModelWork:
         """Of the whole model: its inputs, outputs and weights go over DDR once."""
         bytes_ = sum(self._bytes(value) for value in self.facts.inputs)
         bytes_ += sum(value.size * value.item_bytes for value in self.facts.outputs)
-        bytes_ += sum(_weights(self.facts.nodes, self.needed).values())
+        bytes_ += sum(_weights(self.facts.nodes, self.needed).values()) + self._table_bytes()
         return sum((self._computing(node) for node in self.facts.nodes), Work(ddr_bytes=bytes_))
+
+    def _table_bytes(self) -> int:
+        """Of the rows of constant tables that the given inputs say are read."""
+        rows, row_bytes = dict[str, set[int]](), dict[str, int]()
+        for node in self.facts.nodes:
+            table, picked = [*node.inputs, None, None][:2]
+            if node.operator != "Gather" or table is None or picked is None or node.attributes.get("axis", 0):
+                continue
+            box = self.needed.get(node.outputs[0].name) if node.outputs[0] is not None else None
+            indices = self.feeds.get(picked.name)
+            if not table.constant or not table.shape or indices is None or box is None or not box.is_whole:
+                continue
+            extent = table.shape[0]
+            rows.setdefault(table.name, set()).update(int(row) % extent for row in np.unique(indices))
+            row_bytes[table.name] = table.size // extent * table.item_bytes
+        return sum(len(read) * row_bytes[name] for name, read in rows.items())
 
     def of(self, names: Collection[str]) -> Work | None:
         """Of the nodes in a kernel: what they read from others and others from them goes over DDR once.
@@ -118,8 +138,9 @@ def model_bound(
     precision: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    feeds: Mapping[str, np.ndarray] | None = None,
 ) -> Bound:
-    return ModelWork(model, precision, shapes, dims).total.bound(chip)
+    return ModelWork(model, precision, shapes, dims, feeds).total.bound(chip)
 
 
 def kernel_bound(work: ModelWork, names: Collection[str], chip: Chip) -> Bound | None:

@@ -241,7 +241,22 @@ def _regrouped(axes: Sequence[np.ndarray], shape: Sequence[int]) -> list[np.ndar
     if bool(grid[np.ix_(*found)].all()):
         return found  # it is a box in this shape too
     rows = grid.reshape(len(grid), -1).all(axis=1)
-    return [rows, *(np.ones(n, bool) for n in shape[1:])] if rows.any() else None
+    if rows.any():
+        return [rows, *(np.ones(n, bool) for n in shape[1:])]
+    return _largest(grid) if len(shape) == 2 else None
+
+
+def _largest(grid: np.ndarray) -> list[np.ndarray] | None:
+    """A large box of what is needed of a matrix: the columns that the rows with the most have in common."""
+    order = np.argsort(-grid.sum(axis=1), kind="stable")
+    common = np.logical_and.accumulate(grid[order], axis=0)
+    sizes = common.sum(axis=1) * np.arange(1, len(grid) + 1)
+    count = int(np.argmax(sizes)) + 1
+    if not sizes[count - 1]:
+        return None
+    rows = np.zeros(len(grid), bool)
+    rows[order[:count]] = True
+    return [rows, common[count - 1]]
 
 
 def _concat(node: Node, out: Box) -> list[Need]:

@@ -311,3 +311,40 @@ def test_no_random_kernel_is_faster(draw: Callable[[np.random.Generator], onnx.M
     chip = load_chip(str(rng.choice(["tiny", "tw1", "tw2"])))
     loaded = compiler.load(compiler.compile(proto, chip=chip, precision=precision, cache=False, jobs=1))
     assert_no_less(profile(loaded, work=ModelWork(proto, precision)))
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def looked_up(rows: int = 50, width: int = 8) -> onnx.ModelProto:
+    nodes = [node("Gather", "table ids", "x"), node("Exp", "x", "y")]
+    made = model(nodes, {"ids": (2, 3)}, ["y"], {"table": weights(rows, width)})
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    return made
+
+
+def test_rows_of_a_table_come_once_each_where_it_is_known_which() -> None:
+    """Row 49 is the last one, and so is row -1."""
+    proto, ids = looked_up(), np.array([[0, 49, -1], [7, 7, 0]])
+    unknown, known = ModelWork(proto, "fp16").total, ModelWork(proto, "fp16", feeds={"ids": ids}).total
+    assert known.ddr_bytes - unknown.ddr_bytes == 3 * 8 * 2
+    assert model_bound(proto, TW1, "fp16", feeds={"ids": ids}).ddr_cycles >= model_bound(proto, TW1, "fp16").ddr_cycles
+
+
+def test_of_products_of_all_pairs_half_of_which_are_read_all_operands_are_needed() -> None:
+    """As in DLRM. The products that are needed are no box; a box of 20 of the 36 needs all nine operands."""
+    picked = np.flatnonzero(np.tril(np.ones((9, 9)), -1))
+    nodes = [
+        node("Gather", "table ids", "x"),
+        node("Transpose", "x", "t", perm=[0, 2, 1]),
+        node("MatMul", "x t", "p"),
+        node("Reshape", "p shape", "f"),
+        node("Gather", "f picked", "y", axis=1),
+    ]
+    known = {"table": weights(50, 8), "shape": np.array([4, 81]), "picked": picked}
+    proto = model(nodes, {"ids": (4, 9)}, ["y"], known)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    ids = np.arange(36).reshape(4, 9)
+    unknown, found = ModelWork(proto, "fp16").total, ModelWork(proto, "fp16", feeds={"ids": ids}).total
+    assert found.macs == {"fp16": 4 * 20 * 8}
+    assert found.ddr_bytes - unknown.ddr_bytes == 36 * 8 * 2
