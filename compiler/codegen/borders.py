@@ -53,8 +53,8 @@ class Reach:
     gated: bool
     lane: Lane | None = None
 
-    def meets(self, other: Reach) -> bool:
-        """Whether both touch bytes, on two different cores, that one of them writes."""
+    def meets(self, other: Reach, *, also_own: bool = False) -> bool:
+        """Whether both touch bytes, on two different cores or ``also_own``, that one of them writes."""
         if self.memory != other.memory or not (self.writes or other.writes):
             return False
         if self.high.max() <= other.low.min() or other.high.max() <= self.low.min():
@@ -63,7 +63,8 @@ class Reach:
             return False
         shared = (self.low[:, None] < other.high) & (other.low < self.high[:, None])
         shared &= (self.low < self.high)[:, None] & (other.low < other.high)
-        np.fill_diagonal(shared, val=False)
+        if not also_own:
+            np.fill_diagonal(shared, val=False)
         return bool(shared.any())
 
 
@@ -122,6 +123,18 @@ class Borders:
         self._open += [(self._number, reach) for reach in reaches]
         self._number += 1
         return Border(order, setters)
+
+    def are_beside(self, reaches: Sequence[Reach], company: Sequence[Reach]) -> bool:
+        """Whether a kernel needs no order after what other cores did, nor after the last kernels of its own core. Then
+        it counts as one of these. It may begin before their gate, behind which they know more.
+        """
+        before = [other for number, other in self._open if number >= self._others_know]
+        if any(reach.meets(other) for reach in reaches for other in before):
+            return False
+        if any(reach.meets(other, also_own=True) for reach in reaches for other in company):
+            return False
+        self._open += [(self._number - 1, reach) for reach in reaches]
+        return True
 
     def _needed(self, reaches: Sequence[Reach]) -> Order:
         needed = Order.NONE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 
+from compiler.codegen.beside import Company, Lines, moved
 from compiler.codegen.borders import LOADING, Border, Borders, Lane, Order, Reach
 from compiler.codegen.clusters import on_every_cluster
 from compiler.codegen.declared import declared
@@ -26,7 +26,7 @@ from compiler.codegen.residence import (
 from compiler.codegen.touches import Far, memory_of
 from compiler.errors import InvalidError, Problem
 from compiler.isa.encoding import form
-from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Row, Value
+from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Value
 from compiler.isa.program import Program, TilingWord
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
@@ -78,6 +78,7 @@ def link(
     linker = _Linker(planned, chip, overlap, _written(kernels), running, apart)
     for kernel in kernels:
         linker.add(kernel)
+    linker.close()
     linker.emit("halt")
     program = Program(
         name,
@@ -110,6 +111,9 @@ class _Linker:
         self.places, self.chip, self.overlap, self.written, self.clusters = places, chip, overlap, written, clusters
         self._apart = apart  # of what does not lie in one piece: the bytes of each, and from one to the next
         self._before: _Before | None = None
+        self._company = Company(chip)  # kernels that are not placed yet
+        self._touched: list[Reach] = []  # what these do
+        self._queues: set[str] = set()  # and which queues they use
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
         self.listing: list[str] = []
@@ -123,29 +127,58 @@ class _Linker:
         self.instrs.append(Instr(by_mnemonic()[mnemonic], mods, values))
         self.lines.append(max(1, len(self.listing)))
 
+    def close(self) -> None:
+        """Place the kernels that run side by side."""
+        for name, lines in self._company.parts():
+            self.labels.append((name, len(self.instrs)))
+            self.instrs += [instr for instr, _ in lines]
+            self.lines += [line for _, line in lines]
+        self._company, self._touched = Company(self.chip), []
+
     def add(self, kernel: PlacedKernel) -> None:
-        base, ahead = self._ahead(kernel)
         reaches = [*self._reaches(kernel), *map(self._brought, kernel.fetches)]
+        if self._is_beside(kernel, reaches):
+            self._join(kernel, self._listed(kernel), reaches)
+            if used := kernel.code.memory.get(MEMORY, 0):
+                self._before = _Before(0, used)
+            return
+        self.close()
+        base, ahead = self._ahead(kernel)
         border = self._borders.next(reaches, gateable=not self._uses_flag(kernel))
         self._end(border, kernel, base, ahead)
         self._tell(border, kernel)
-        self.labels.append((kernel.name, len(self.instrs)))
-        first = len(self.listing)
-        self.listing += [f"{kernel.name}: {text}" for text in kernel.code.texts] or [f"{kernel.name}:"]
-        instrs = moved(self._patched(kernel), base)
+        code = self._listed(kernel)
+        code.instrs = [moved(instr, MEMORY, base) for instr in code.instrs]
         for load in ahead:
-            _skip(instrs, load)
-        lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
-        code = _Code(instrs, lines)
-        if kernel.code.gate >= 0:
-            waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
-            code.replace(kernel.code.gate, waits)
+            _skip(code.instrs, load)
+        waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
         for number, fetch in enumerate(kernel.fetches):
             self._bring(code, fetch, kernel, NO_SITES if number else kernel.code.sites)
-        instrs, lines = code.assembled()
-        self.instrs += instrs
-        self.lines += lines
-        self._before = _Before(base, base + kernel.code.memory.get(MEMORY, 0), _queues(kernel.code))
+        self._before = _Before(base, base + kernel.code.memory.get(MEMORY, 0))
+        self._queues = set()
+        self._join(kernel, code, reaches, waits)
+
+    def _is_beside(self, kernel: PlacedKernel, reaches: Sequence[Reach]) -> bool:
+        """Whether nothing orders a kernel behind those that came last."""
+        if not self.overlap or kernel.fetches or not self._company.admits(kernel.code):
+            return False
+        return self._borders.are_beside(reaches, self._touched)
+
+    def _listed(self, kernel: PlacedKernel) -> _Code:
+        """A kernel's code with the places of its buffers, once its statements are in the listing."""
+        first = len(self.listing)
+        self.listing += [f"{kernel.name}: {text}" for text in kernel.code.texts] or [f"{kernel.name}:"]
+        lines = [first + 1 + max(0, statement) for statement in kernel.code.statements]
+        return _Code(self._patched(kernel), lines)
+
+    def _join(self, kernel: PlacedKernel, code: _Code, reaches: Sequence[Reach], waits: Sequence[Instr] = ()) -> None:
+        """Let a kernel run beside those that came last, or others beside it; ``waits`` are its gate."""
+        if kernel.code.gate >= 0:
+            code.replace(kernel.code.gate, waits)
+        lines = Lines(zip(*code.assembled(), strict=True))
+        self._company.join(kernel.name, kernel.code, lines, alone=bool(kernel.fetches or not self.overlap))
+        self._touched += reaches
+        self._queues |= _queues(kernel.code)
 
     # ---- the kernel before
 
@@ -182,22 +215,22 @@ class _Linker:
         if self._before is None:
             return
         hub = bool(ahead) and border.order is not Order.BARRIER
-        if hub and LOADING in self._before.queues:
+        if hub and LOADING in self._queues:
             self.emit("set_flag", (LOADING, "s"), (0,))
         for load in ahead:
             instrs = list(load.instrs)
             self._relocate(instrs, load.relocations, kernel)
             memory = self.places[kernel.bindings()[load.parameter]].memory
             instrs = moved_to({load.parameter: memory}, instrs, _read_by(instrs, load.parameter))
-            self.instrs += moved(instrs, base)
+            self.instrs += [moved(instr, MEMORY, base) for instr in instrs]
             self.lines += [max(1, len(self.listing))] * len(instrs)
         if not hub:
             self.emit("core_barrier" if border.order is Order.BARRIER else "barrier_all")
             return
-        for queue in self._before.queues:
+        for queue in sorted(self._queues):
             if queue != LOADING:
                 self.emit("set_flag", (queue, "s"), (0,))
-        for queue in self._before.queues:
+        for queue in sorted(self._queues):
             self.emit("wait_flag", (queue, "s"), (0,))
 
     # ---- other cores
@@ -298,16 +331,15 @@ class _Linker:
 
 @dataclass(frozen=True)
 class _Before:
-    """What is known of the kernel that was added last: its bytes of L1, and the queues that it uses."""
+    """The bytes of L1 of the kernels that were added last."""
 
     low: int
     high: int
-    queues: tuple[str, ...]
 
 
-def _queues(code: KernelCode) -> tuple[str, ...]:
+def _queues(code: KernelCode) -> set[str]:
     found = {use.queue for use in code.touched.uses} | {touch.queue for touch in code.touched.touches}
-    return tuple(sorted(found - {"s"}))
+    return found - {"s"}
 
 
 def _read_by(instrs: Sequence[Instr], parameter: int) -> list[Far]:
@@ -345,29 +377,6 @@ def _skip(instrs: list[Instr], load: Ahead) -> None:
 
 def _up(address: int) -> int:
     return -(-address // _STEP_BYTES) * _STEP_BYTES
-
-
-def moved(instrs: list[Instr], base: int) -> list[Instr]:
-    """Instructions whose bytes of L1 lie ``base`` further on."""
-    if not base:
-        return instrs
-    return [_moved(instr, near, base) if (near := _near(instr.row, instr.mods)) else instr for instr in instrs]
-
-
-def _moved(instr: Instr, near: tuple[int, ...], base: int) -> Instr:
-    values = list(instr.values)
-    for slot in near:
-        value = values[slot]
-        values[slot] = Reg(value.index, value.offset + base) if isinstance(value, Reg) else value + base
-    return Instr(instr.row, instr.mods, tuple(values))
-
-
-@cache
-def _near(row: Row, mods: tuple[str, ...]) -> tuple[int, ...]:
-    """The slots that are addresses in L1."""
-    slots = [index for index, slot in enumerate(form(row, mods).slots) if slot.kind == "addr"]
-    memories = [memory_of(row, mods, tensor.memory)[1] for tensor in row.tensors]
-    return tuple(slot for slot, memory in zip(slots, memories, strict=True) if memory == MEMORY)
 
 
 def _is_below(value: Value, limit: int) -> bool:

@@ -11,7 +11,7 @@ from compiler.codegen.fetches import Sites
 from compiler.codegen.kernel import KernelCode
 from compiler.codegen.lowering import Parameter
 from compiler.codegen.prologue import Ahead
-from compiler.codegen.touches import Far, Touch, Touched, Use
+from compiler.codegen.touches import Far, Flags, Touch, Touched, Use
 from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr
 from compiler.isa.table import by_mnemonic
@@ -84,4 +84,5 @@ def _touched(tables: Mapping[str, Any]) -> Touched:
         uses=tuple(Use(**one) for one in tables["uses"]),
         far=tuple(Far(**one) for one in tables["far"]),
         movable=tuple(int(parameter) for parameter in tables["movable"]),
+        flags=tuple(Flags(tuple(one["queues"]), int(one["ids"])) for one in tables["flags"]),
     )

@@ -1,10 +1,11 @@
-"""Which bytes a kernel's queues touch: of its parameters on each core, and which of the core's own memories.
+"""Which bytes a kernel's queues touch: of its parameters on each core, and which of the core's own memories; and flags.
 
 What a linker has to know to leave out order that nothing needs, and to put parameters into another memory.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.encoding import form
 from compiler.isa.model import Args, Instr, Row, View, bind
 from compiler.target import Chip
+
+FLAGS = frozenset({"set_flag", "wait_flag"})
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,14 @@ class Use:
 
 
 @dataclass(frozen=True)
+class Flags:
+    """How many flags two queues have, counted from zero."""
+
+    queues: tuple[str, ...]
+    ids: int
+
+
+@dataclass(frozen=True)
 class Far:
     """An operand that lies in a parameter: its instruction, and which modifier names the parameter's memory."""
 
@@ -56,6 +67,7 @@ class Touched:
     uses: tuple[Use, ...]
     far: tuple[Far, ...]
     movable: tuple[int, ...]
+    flags: tuple[Flags, ...]
 
 
 def touched(
@@ -66,6 +78,8 @@ def touched(
     for index, (instr, operands) in enumerate(code):
         if instr.row.tensors:
             reader.instruction(index, instr, operands)
+        elif instr.row.kind in FLAGS:
+            reader.flag(instr.mods, operands[0])
     return reader.result()
 
 
@@ -78,6 +92,7 @@ class _Reader:
     _uses: dict[Use, None] = field(default_factory=dict)
     _far: list[Far] = field(default_factory=list)
     _fixed: set[int] = field(default_factory=set)
+    _flags: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def result(self) -> Touched:
         touches = tuple(
@@ -85,7 +100,13 @@ class _Reader:
             for (parameter, queue, reads, writes), (low, high) in self._hulls.items()
         )
         movable = tuple(which for which in range(len(self.sizes)) if which not in self._fixed)
-        return Touched(touches, tuple(self._uses), tuple(self._far), movable)
+        return Touched(
+            touches, tuple(self._uses), tuple(self._far), movable, tuple(itertools.starmap(Flags, self._flags.items()))
+        )
+
+    def flag(self, queues: tuple[str, ...], number: Operand) -> None:
+        ids = min(int(self.reaches.of(number).high.max()) + 1, self.chip.event_ids)
+        self._flags[queues] = max(ids, self._flags.get(queues, 0))
 
     def instruction(self, index: int, instr: Instr, operands: tuple[Operand, ...]) -> None:
         row, mods = instr.row, instr.mods

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,9 +77,10 @@ def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | N
         one = predict_program(replace(program, cores=chip.cores_per_cluster), chip.one_cluster(clusters), turns)
         return replace(one, ddr_bytes=one.ddr_bytes * clusters)
     whole = _Walker(program.instrs, words, chip)
-    if len(program.labels) < 2:
+    labels = _without_parts(program.labels)
+    if len(labels) < 2:
         return whole.predict(cores)
-    names, starts = zip(*program.labels, strict=True)
+    names, starts = zip(*labels, strict=True)
     found, apart = [], 0.0
     for name, begin, end in zip(names, (0, *starts[1:]), (*starts[1:], len(program.instrs)), strict=True):
         kernel = _Walker(program.instrs[begin:end], words, chip, (turns or {}).get(name, 1))
@@ -92,6 +93,17 @@ def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | N
         conflict_cycles=sum(each.conflict_cycles for each in found),
         steps=sum(each.steps for each in found) + whole.steps,
     )
+
+
+def _without_parts(labels: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of kernels one after another; of such as take turns that of the first, for all of them."""
+    last = {name: at for at, (name, _) in enumerate(labels)}
+    found, end = list[tuple[str, int]](), -1
+    for at, label in enumerate(labels):
+        if at > end:
+            found.append(label)
+        end = max(end, last[label[0]])
+    return found
 
 
 def _is_of_cluster(instr: Instr) -> bool:

@@ -51,9 +51,12 @@ def _shares(run: Run) -> Iterable[tuple[str, int]]:
     np.maximum.at(last_result, run.stream.pc, run.schedule.complete)
     starts = np.array([at for _, at in labels])
     inside = starts < len(last_result)
-    ends = np.zeros(len(labels), np.int64)
-    ends[inside] = np.maximum.reduceat(last_result, starts[inside])
-    ends = np.maximum.accumulate(ends)
-    ends[-1] = run.cycles
-    shares = np.diff(np.minimum(ends, run.cycles), prepend=0)
-    return [(name, int(cycles)) for (name, _), cycles in zip(labels, shares, strict=True)]
+    ends_of_parts = np.zeros(len(labels), np.int64)
+    ends_of_parts[inside] = np.maximum.reduceat(last_result, starts[inside])
+    ends = dict[str, int]()
+    for (name, _), end in zip(labels, ends_of_parts.tolist(), strict=True):
+        ends[name] = max(end, ends.get(name, 0))
+    ended = np.maximum.accumulate([*ends.values()])
+    ended[-1] = run.cycles
+    shares = np.diff(np.minimum(ended, run.cycles), prepend=0)
+    return zip(ends, shares.tolist(), strict=True)

@@ -124,3 +124,14 @@ def test_without_gates_there_are_barriers() -> None:
 def test_what_is_kept_in_mind_is_bounded() -> None:
     found = orders(*([reach("mte3", at=n * 4096, writes=True)] for n in range(1000)))
     assert 1 <= found.count(Order.BARRIER) <= 4
+
+
+def test_what_runs_beside_others_knows_what_they_do_before_their_gate() -> None:
+    """A kernel beside one that waits at its gate for what a third one made may not read that: it may begin sooner."""
+    made, read = reach("mte3", writes=True), reach("mte2", shift=1)
+    borders = Borders(TW1)
+    assert [borders.next(kernel).order for kernel in ([made], [read])] == [Order.NONE, Order.GATE]
+    assert not borders.are_beside([read], [read])
+    assert borders.are_beside([reach("mte2", at=4096)], [read])
+    assert not borders.are_beside([reach("mte3", at=4096, writes=True)], [read, reach("mte2", at=4096)])
+    assert borders.next([reach("mte3", at=4096, writes=True)]).order is Order.NONE  # on each core what it read itself

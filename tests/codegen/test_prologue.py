@@ -9,8 +9,8 @@ import pytest
 from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, KernelCode, Linked, PlacedKernel, generate, link
+from compiler.codegen.beside import moved
 from compiler.codegen.kernel import CONSTANTS
-from compiler.codegen.link import moved
 from compiler.codegen.storage import from_tables, to_tables
 from compiler.isa.disassembler import instruction_text
 from compiler.target import load_chip
@@ -188,7 +188,7 @@ def test_results_that_came_through_llb_stay(chip: Any) -> None:
 
 def test_moving_changes_addresses_of_l1_only() -> None:
     before = code(TINY)
-    texts = zip(before.instrs, moved(list(before.instrs), 4096), strict=True)
+    texts = ((instr, moved(instr, "l1", 4096)) for instr in before.instrs)
     changed = {old.row.mnemonic for old, new in texts if old != new}
     assert changed == {"ld", "l1ub"}
 
