@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import compiler
 from compiler.codegen.link import LLB_PLACEMENT
+from compiler.kept_in_l1 import SWITCH
 from compiler.pipeline import Observer
 from compiler.report import profile_text
 from compiler.report.page import schedule
@@ -68,7 +69,8 @@ def test_the_picture_has_a_block_for_every_use_of_a_kernel() -> None:
 
 
 def test_results_that_go_through_ddr_are_named_with_the_reason() -> None:
-    artifact = compiler.compile(two_products(), chip="tiny", observer=Observer(without=frozenset({LLB_PLACEMENT})))
+    without = Observer(without=frozenset({LLB_PLACEMENT, SWITCH}))
+    artifact = compiler.compile(two_products(), chip="tiny", observer=without)
     found = profile(compiler.load(artifact), report=artifact.report)
     (trip,) = found.round_trips
     assert trip.layer == found.layers[0].name
