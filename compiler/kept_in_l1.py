@@ -118,7 +118,7 @@ class _Choice:
         return slower
 
     def _problems(self, found: list[Chain]) -> list[Any]:
-        """By kind, the convolution, if it is one; notes the kinds of all calls, and what each takes alone."""
+        """By kind, the convolution or product, if it is one; notes kinds of all calls, and what each takes alone."""
         alone, numbers, problems = {use.members: use for use in self.kernels.uses()}, dict[Any, int](), list[Any]()
         templates = {call: products if one.products else chain for one in found for call in one.calls}
         for call, template in templates.items():

@@ -30,6 +30,7 @@ _BARRIERS = frozenset({"core_barrier", "cluster_barrier", "barrier_all"})
 
 Pair = tuple[str, ...]  # of queues, that a flag joins
 Lines = list[tuple[Instr, int]]  # instructions, and the lines of the listing that they are of
+Parts = list[tuple[str, Lines]]  # of kernels of these names
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,6 @@ class Company:
         for turn in range(max((len(parts) for _, parts in turns), default=0)):
             yield from ((name, parts[turn]) for name, parts in turns if turn < len(parts))
         yield from behind
-
-
-Parts = list[tuple[str, Lines]]
 
 
 def _needs(code: KernelCode) -> _Needs | None:

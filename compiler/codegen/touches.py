@@ -5,7 +5,6 @@ What a linker has to know to leave out order that nothing needs, and to put para
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
@@ -100,9 +99,8 @@ class _Reader:
             for (parameter, queue, reads, writes), (low, high) in self._hulls.items()
         )
         movable = tuple(which for which in range(len(self.sizes)) if which not in self._fixed)
-        return Touched(
-            touches, tuple(self._uses), tuple(self._far), movable, tuple(itertools.starmap(Flags, self._flags.items()))
-        )
+        flags = [Flags(queues, ids) for queues, ids in self._flags.items()]
+        return Touched(touches, tuple(self._uses), tuple(self._far), movable, tuple(flags))
 
     def flag(self, queues: tuple[str, ...], number: Operand) -> None:
         ids = min(int(self.reaches.of(number).high.max()) + 1, self.chip.event_ids)
