@@ -34,7 +34,7 @@ Parts = list[tuple[str, Lines]]  # of kernels of these names
 
 
 @dataclass(frozen=True)
-class _Needs:
+class Needs:
     """What a kernel needs for itself on a core."""
 
     shared_bytes: int
@@ -50,24 +50,24 @@ class Company:
     """The kernels since a core last waited for itself."""
 
     chip: Chip
-    _members: list[tuple[str, Lines, _Needs | None]] = field(default_factory=list)
+    _members: list[tuple[str, Lines, Needs | None]] = field(default_factory=list)
     _end: int = 0  # of what is taken of UB
     _flags: dict[Pair, int] = field(default_factory=dict)
 
-    def admits(self, code: KernelCode) -> bool:
-        """Whether there is room for a kernel beside the others."""
-        own, others = _needs(code), [needs for *_, needs in self._members]
+    def admits(self, own: Needs | None) -> bool:
+        """Whether there is room beside the others for a kernel that needs this; for one of None there is not."""
+        others = [needs for *_, needs in self._members]
         if own is None or not others or any(needs is None or needs.alone & own.alone for needs in others):
             return False
         flags = (self._flags.get(pair, 0) + count for pair, count in own.flags.items())
         fits = self._end + own.shared_bytes <= self.chip.memory_bytes(SHARED)
         return fits and all(count <= self.chip.event_ids for count in flags)
 
-    def join(self, name: str, code: KernelCode, lines: Lines, *, alone: bool) -> None:
-        """With places and flags behind those of the others. One that has to be ``alone`` lets nobody join it."""
-        needs = None if alone else _needs(code)
+    def join(self, name: str, needs: Needs | None, lines: Lines) -> None:
+        """With places and flags behind those of the others. One of whose needs nothing is known lets nobody join it."""
         if needs is not None:
-            lines = [(_moved(instr, self._end, self._flags), line) for instr, line in lines]
+            if self._end or self._flags:
+                lines = [(_moved(instr, self._end, self._flags), line) for instr, line in lines]
             self._end = -(-(self._end + needs.shared_bytes) // _STEP_BYTES) * _STEP_BYTES
             for pair, count in needs.flags.items():
                 self._flags[pair] = self._flags.get(pair, 0) + count
@@ -91,7 +91,7 @@ class Company:
         yield from behind
 
 
-def _needs(code: KernelCode) -> _Needs | None:
+def needs_of(code: KernelCode) -> Needs | None:
     """None of a kernel that shares a core with no other one."""
     kinds = {instr.row.kind for instr in code.instrs}
     if kinds & _BARRIERS or any(use.memory == SHARED and use.queue == "s" for use in code.touched.uses):
@@ -101,7 +101,7 @@ def _needs(code: KernelCode) -> _Needs | None:
     guarded = _is_guarded(code.instrs)
     registers = max((max(_registers(instr), default=0) for instr in code.instrs), default=0) + guarded
     straight = not any(instr.row.kind in _JUMPS for instr in code.instrs[2 if guarded else 0 :])
-    return _Needs(code.memory.get(SHARED, 0), frozenset(alone), flags, registers, straight, guarded)
+    return Needs(code.memory.get(SHARED, 0), frozenset(alone), flags, registers, straight, guarded)
 
 
 def _is_guarded(instrs: Sequence[Instr]) -> bool:

@@ -128,10 +128,10 @@ class Borders:
         """Whether a kernel needs no order after what other cores did, nor after the last kernels of its own core. Then
         it counts as one of these. It may begin before their gate, behind which they know more.
         """
+        if any(reach.meets(other, also_own=True) for reach in reaches for other in company):
+            return False
         before = [other for number, other in self._open if number >= self._others_know]
         if any(reach.meets(other) for reach in reaches for other in before):
-            return False
-        if any(reach.meets(other, also_own=True) for reach in reaches for other in company):
             return False
         self._open += [(self._number - 1, reach) for reach in reaches]
         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.codegen.beside import Company, Lines, moved
+from compiler.codegen.beside import Company, Lines, Needs, moved, needs_of
 from compiler.codegen.borders import LOADING, Border, Borders, Lane, Order, Reach
 from compiler.codegen.clusters import on_every_cluster
 from compiler.codegen.declared import declared
@@ -114,6 +114,7 @@ class _Linker:
         self._company = Company(chip)  # kernels that are not placed yet
         self._touched: list[Reach] = []  # what these do
         self._queues: set[str] = set()  # and which queues they use
+        self._known: dict[int, Needs | None] = {}  # by the code of kernels, of which many may be the same
         self.instrs: list[Instr] = []
         self.lines: list[int] = []
         self.listing: list[str] = []
@@ -148,7 +149,7 @@ class _Linker:
         self._end(border, kernel, base, ahead)
         self._tell(border, kernel)
         code = self._listed(kernel)
-        code.instrs = [moved(instr, MEMORY, base) for instr in code.instrs]
+        code.instrs = [moved(instr, MEMORY, base) for instr in code.instrs] if base else code.instrs
         for load in ahead:
             _skip(code.instrs, load)
         waits = [self._wait(core) for core in range(border.setters)] if border.order is Order.GATE else []
@@ -160,9 +161,17 @@ class _Linker:
 
     def _is_beside(self, kernel: PlacedKernel, reaches: Sequence[Reach]) -> bool:
         """Whether nothing orders a kernel behind those that came last."""
-        if not self.overlap or kernel.fetches or not self._company.admits(kernel.code):
+        if not self._company.admits(self._needs(kernel)):
             return False
         return self._borders.are_beside(reaches, self._touched)
+
+    def _needs(self, kernel: PlacedKernel) -> Needs | None:
+        """None of a kernel that nobody may join."""
+        if not self.overlap or kernel.fetches:
+            return None
+        if id(kernel.code) not in self._known:
+            self._known[id(kernel.code)] = needs_of(kernel.code)
+        return self._known[id(kernel.code)]
 
     def _listed(self, kernel: PlacedKernel) -> _Code:
         """A kernel's code with the places of its buffers, once its statements are in the listing."""
@@ -176,7 +185,7 @@ class _Linker:
         if kernel.code.gate >= 0:
             code.replace(kernel.code.gate, waits)
         lines = Lines(zip(*code.assembled(), strict=True))
-        self._company.join(kernel.name, kernel.code, lines, alone=bool(kernel.fetches or not self.overlap))
+        self._company.join(kernel.name, self._needs(kernel), lines)
         self._touched += reaches
         self._queues |= _queues(kernel.code)
 

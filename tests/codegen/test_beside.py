@@ -10,7 +10,7 @@ import pytest
 from tvm import tirx
 
 from compiler.codegen import Linked, link
-from compiler.codegen.beside import Company
+from compiler.codegen.beside import Company, needs_of
 from compiler.cost import predict_program
 from compiler.runtime.kernel_cycles import kernel_cycles
 from compiler.runtime.model import CompiledModel
@@ -141,6 +141,7 @@ def test_of_the_memories_beside_ub_one_kernel_has_all() -> None:
     (code, other), company = (kernel.code for kernel in place(several(2, TW2)[0], TW2, {})[0]), Company(TW2)
     uses = tuple(replace(use, memory="l1") for use in code.touched.uses)
     cube = replace(code, touched=replace(code.touched, uses=uses))
-    company.join("cube", cube, [], alone=False)
-    assert company.admits(other)
-    assert not company.admits(cube)
+    company.join("cube", needs_of(cube), [])
+    assert company.admits(needs_of(other))
+    assert not company.admits(needs_of(cube))
+    assert not company.admits(None)
