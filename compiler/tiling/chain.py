@@ -247,10 +247,13 @@ def problem_alone(func: Any, chip: Chip) -> Problem | None:
 
 def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:
     """Whether one kernel may do what several convolutions do, as far as their shapes tell."""
-    able = [problem for problem in problems if problem is not None]
-    if len(able) < len(problems) or not cube.path(chip, "ub", "l1"):
-        return False
-    return all(follows(*pair) for pair in pairwise(able))
+    return may_stay(problems, chip, follows)
+
+
+def may_stay(problems: Sequence[Any], chip: Chip, follows: Callable[[Any, Any], bool]) -> bool:
+    """Whether what lies between products of a row may stay in L1: all are known and each ``follows`` the one before."""
+    known = all(problem is not None for problem in problems)
+    return known and cube.path(chip, "ub", "l1") and all(follows(*pair) for pair in pairwise(problems))
 
 
 # ---- tiles -------------------------------------------------------------------------------------------------------

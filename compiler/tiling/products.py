@@ -21,7 +21,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.chain import Parts
+from compiler.tiling.chain import Parts, may_stay
 from compiler.tiling.cube import Cut, Placed
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul import as_one_matrix
@@ -142,10 +142,7 @@ def follows(first: Problem, second: Problem) -> bool:
 
 def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:
     """Whether one kernel may do what several products do, as far as their shapes tell."""
-    able = [problem for problem in problems if problem is not None]
-    if len(able) < len(problems) or not cube.path(chip, "ub", "l1"):
-        return False
-    return all(follows(*pair) for pair in pairwise(able))
+    return may_stay(problems, chip, follows)
 
 
 # ---- tiles -------------------------------------------------------------------------------------------------------

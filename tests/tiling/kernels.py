@@ -13,6 +13,7 @@ from compiler import pipeline
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.sim.simulator import simulate
 from compiler.target import Chip, load_chip
+from compiler.tiling.search import analytical_cycles
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +24,22 @@ class Result:
     description: str
     cycles: int
     func: Any  # in instruction form
+
+
+def made(x: te.Tensor, function: Callable[[Any], Any], name: str) -> te.Tensor:
+    """A stage that does the same to every element."""
+    return te.compute(x.shape, lambda *i: function(x(*i)), name)
+
+
+def by_cost(space_of: Callable[[Any, Chip], Any], pick: Callable[[int], int]) -> Callable[[Any, Chip, int], Any]:
+    """A template that takes one of the tiles of a space, of which those that cost least come first."""
+
+    def picked(func: Any, chip: Chip, _attempt: int) -> Any:
+        space = space_of(func, chip)
+        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
+        return space.apply(tiles[pick(len(tiles))])
+
+    return picked
 
 
 def run(

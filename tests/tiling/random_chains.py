@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tvm import te
@@ -21,11 +21,10 @@ from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import chain
-from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling import random_pairs, random_prepared, random_product_rows
 from tests.tiling.activations import ACTIVATIONS
-from tests.tiling.kernels import Result, random, run
+from tests.tiling.kernels import Result, by_cost, made, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
@@ -69,23 +68,14 @@ def one_kernel(
         for at, layer in enumerate(layers):
             activate = ACTIVATIONS[layer.before][0]
             if at and activate is not None:
-                x = _made(x, activate, f"activation{at}")
+                x = made(x, activate, f"activation{at}")
             windows = {"strides": (layer.stride,) * 2, "pads": (layer.pad,) * 4, "dilations": (layer.dilation,) * 2}
             sizes = {"channels": layer.channels, "outputs": layer.outputs, "kernel": (layer.rows, layer.columns)}
             x = convolution(x, *weights[2 * at : 2 * at + 2], **sizes, **windows)
         return x
 
-    def picked(func: Any, target: Any, _attempt: int) -> Any:
-        space = chain.space(func, target)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
-        return space.apply(tiles[pick(len(tiles))])
-
-    result = run(picked, chip, inputs, define)
+    result = run(by_cost(chain.space, pick), chip, inputs, define)
     return result, float(np.abs(result.output - expected).max() / max(np.abs(expected).max(), 0.1))
-
-
-def _made(x: te.Tensor, function: Callable[[Any], Any], name: str) -> te.Tensor:
-    return te.compute(x.shape, lambda *i: function(x(*i)), name)
 
 
 # ---- random ones -------------------------------------------------------------------------------------------------

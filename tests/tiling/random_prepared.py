@@ -11,17 +11,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
-from tvm import te, tirx
+from tvm import te
 
 from ci.random_cases import Outcome
 from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import prepared
-from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
-from tests.tiling.kernels import Result, random, run
+from tests.tiling.kernels import Result, by_cost, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
@@ -97,12 +96,7 @@ def one_kernel(chip: str, case: Case, pick: Callable[[int], int]) -> tuple[Resul
         result = convolution(stage, named["w"], *([named["b"]] if case.bias else []), **sizes, **windows)
         return te.compute(result.shape, lambda *i: behind(result(*i)), "behind") if behind else result
 
-    def picked(func: tirx.PrimFunc, target: Any, _attempt: int) -> Any:
-        space = prepared.space(func, target)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
-        return space.apply(tiles[pick(len(tiles))])
-
-    result = run(picked, chip, inputs, define)
+    result = run(by_cost(prepared.space, pick), chip, inputs, define)
     # What is cut off is as far off as the sums were.
     return result, float(np.abs(result.output - behind_of(expected)).max() / max(np.abs(expected).max(), 0.1))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tvm import te
@@ -19,10 +19,9 @@ from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.operators.matmul import cast_stage, gemm, product
 from compiler.tiling import products
-from compiler.tiling.search import analytical_cycles
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
-from tests.tiling.kernels import Result, random, run
+from tests.tiling.kernels import Result, by_cost, made, random, run
 
 TOLERANCE = 4e-3
 ROWS = (1, 3, 16, 17, 40, 100, 256, 333, 700)
@@ -65,17 +64,12 @@ def one_kernel(
         for at, layer in enumerate(layers):
             activate = ACTIVATIONS[layer.before][0]
             if at and activate is not None:
-                x = _made(x, activate, f"activation{at}")
+                x = made(x, activate, f"activation{at}")
             w, b = next(left), next(left) if layer.bias else None
             x = _multiplied(x, w, b, transposed=layer.transposed)
         return te.compute(x.shape, lambda *i: x(*i) + given[-1](*i), "sum") if added else x
 
-    def picked(func: Any, target: Any, _attempt: int) -> Any:
-        space = products.space(func, target)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
-        return space.apply(tiles[pick(len(tiles))])
-
-    result = run(picked, chip, inputs, define)
+    result = run(by_cost(products.space, pick), chip, inputs, define)
     return result, float(np.abs(result.output - expected).max() / max(np.abs(expected).max(), 0.1))
 
 
@@ -84,10 +78,6 @@ def _multiplied(x: te.Tensor, w: te.Tensor, b: te.Tensor | None, *, transposed: 
         return gemm(x, w, b, transB=int(transposed))
     rows = cast_stage(product(x, w, transpose_b=transposed), "float16")
     return rows if b is None else te.compute(rows.shape, lambda *i: rows(*i) + b(i[-1]), "biased")
-
-
-def _made(x: te.Tensor, function: Callable[[Any], Any], name: str) -> te.Tensor:
-    return te.compute(x.shape, lambda *i: function(x(*i)), name)
 
 
 def check(seed: int, chip: str) -> Outcome:
