@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tvm import ir
@@ -37,11 +38,28 @@ from compiler.tiling.convolution_stages import (
     merged,
     started_with_bias,
 )
-from compiler.tiling.convolution_tiles import C0, C1, DO, GROUP, HO, KD, KH, KW, OUT, WO, N, Problem, Tile, tiles_of
+from compiler.tiling.convolution_tiles import (
+    C0,
+    C1,
+    DO,
+    GROUP,
+    HO,
+    KD,
+    KH,
+    KW,
+    OUT,
+    WO,
+    N,
+    Problem,
+    Tile,
+    overlaid_tiles,
+    tiles_of,
+)
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Placed
 from compiler.tiling.epilogue import epilogue_of
 from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.overlaid import overlaid
 from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
@@ -67,7 +85,13 @@ class ConvolutionSpace:
 
     def tiles(self) -> list[Tile]:
         """Where none leaves room for a second buffer of each kind, those that fit as they are."""
-        return list(tiles_of(self.problem, self.chip, 2)) or list(tiles_of(self.problem, self.chip, 1))
+        plain = list(tiles_of(self.problem, self.chip, 2)) or list(tiles_of(self.problem, self.chip, 1))
+        others = list(overlaid_tiles(self.problem, self.chip))
+        return [*plain, *others] if others and self._overlaid is not None else plain
+
+    @cached_property
+    def _overlaid(self) -> Any | None:
+        return overlaid(self.func, self.problem.windows.dilations[0])
 
     def work(self, tile: Tile) -> Work:
         return work_of(tile, self.problem, self.chip)
@@ -80,7 +104,7 @@ class ConvolutionSpace:
         return tile.bytes_of(self.problem)
 
     def apply(self, tile: Tile) -> Tiled:
-        sch = schedule_of(self.func)
+        sch = schedule_of(self._overlaid if tile.overlaid else self.func)
         master = masters_of(sch)[0]
         with cube.schedulable(self.name):
             apply(sch, master, sch.get_producers(master.block)[0], self.problem, tile, self.chip)
@@ -181,6 +205,7 @@ def describe(problem: Problem, tile: Tile) -> str:
         + f"{tile.rows * tile.stacked}x{tile.columns} and {tile.outputs} channels, "
         + (f"{tile.stacked} products each, " if tile.stacked > 1 else "")
         + f"steps of {'x'.join(map(str, tile.step))} of {extents[C1]}x{extents[KH]}x{extents[KW]} blocks"
+        + (", rows of the kernel overlaid" if tile.overlaid else "")
         + (f", {held} held in L1" if held else "")
     )
 
@@ -262,7 +287,7 @@ def bring_windows(sch: Any, matrix: Any, windows: Windows, near: Any, far: Any) 
 def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence[int]) -> tuple[Placed, Any]:
     """Cores, trips in an order, the products of a tile, chunks, steps, and what one instruction does."""
     loops = sch.get_loops(master.block)
-    sizes = {HO: (tile.stacked, tile.rows), WO: (tile.columns,), OUT: (tile.outputs,)}
+    sizes = {HO: (tile.stacked, tile.rows), WO: (tile.made_columns,), OUT: (tile.outputs,)}
     along, size = HO, tile.rows  # several products are parts of this axis
     if tile.images > 1:
         sizes |= {N: (tile.images, 1), HO: (tile.rows,)}
@@ -272,8 +297,10 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     cores = [kept[axis][0] for axis in (PLACES_LAST if tile.places_last else OUTPUTS_LAST)]
     trips = [kept[axis][1] for axis in order]
     inner = [parts[-1] for parts in (*kept, *reduced)]
+    apart = [inner.pop(KH)] if tile.overlaid else []  # rows of the kernel are products of their own
     stack = kept[along][2]
-    sch.reorder(*cores, *trips, *(parts[0] for parts in reduced), *(parts[1] for parts in reduced), stack, *inner)
+    steps = [parts[1] for parts in reduced]
+    sch.reorder(*cores, *trips, *(parts[0] for parts in reduced), *steps, stack, *apart, *inner)
     core = sch.fuse(*cores)
     sch.bind(core, "blockIdx.x")
     first, last = reduced[0], reduced[-1]

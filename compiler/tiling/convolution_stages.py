@@ -123,17 +123,21 @@ def channels_last(sch: Any, result: Any, blocks: Sequence[Any] | None = None) ->
     """Let all buffers of UB that are of the form of a result hold the channels of a position side by side, or those
     that some ``blocks`` write.
 
-    Those may have the channels of whole blocks, of which the result has the first ones.
+    Those may have the channels of whole blocks, and columns of whole fractals: the result has the first ones.
     """
     shape = _shape(result)
     if len(shape) <= CHANNELS + 1:
         return
+    longer = {CHANNELS, len(shape) - 1}
     last = lambda *axes: [*axes[:CHANNELS], *axes[CHANNELS + 1 :], axes[CHANNELS]]  # noqa: E731
     for block in sch.get_child_blocks(sch.get_sblock("root")) if blocks is None else blocks:
         written = sch.get(block).writes[0].source
         extents = _shape(written)
-        of_form = [*extents[:CHANNELS], *extents[CHANNELS + 1 :]] == [*shape[:CHANNELS], *shape[CHANNELS + 1 :]]
-        if written.scope() == cube.UB and of_form and extents[CHANNELS] >= shape[CHANNELS]:
+        of_form = len(extents) == len(shape) and all(
+            extent == own or (axis in longer and extent > own)
+            for axis, (extent, own) in enumerate(zip(extents, shape, strict=True))
+        )
+        if written.scope() == cube.UB and of_form:
             sch.transform_layout(block, ("write", 0), tirx.IndexMap.from_func(last, ndim=len(shape)))
 
 
@@ -151,7 +155,7 @@ def with_all_channels(func: Any, name: str) -> Any | None:
     A buffer that only the kernel sees becomes longer. None where two positions would be at the same place of it.
     """
     root = func.body.block
-    found = next(one for one in _realizes(root.body) if one.block.name_hint == name)
+    found = next(one for one in realizes(root.body) if one.block.name_hint == name)
     if isinstance(found.predicate, tirx.IntImm):
         return func
     narrow, axes = found.block.body.buffer, {axis.var: int(axis.dom.extent) for axis in found.block.iter_vars}
@@ -162,9 +166,16 @@ def with_all_channels(func: Any, name: str) -> Any | None:
     def whole(one: Any) -> Any:
         return s_tir.SBlockRealize(one.iter_values, True, one.block) if one.block.name_hint == name else one
 
+    of_stage = structural_map(func, (s_tir.SBlockRealize, whole))
+    return in_wider_buffer(of_stage, narrow, extents)
+
+
+def in_wider_buffer(func: Any, narrow: Any, extents: Sequence[int]) -> Any:
+    """The function with a longer buffer in the place of one; where that is a parameter, its part is stored there."""
+    root = func.body.block
     wide = tirx.decl_buffer(extents, str(narrow.dtype), f"{narrow.name}_all", layout=None)
     in_wide = (tirx.Var, lambda var: wide if var.same_as(narrow) else var)
-    nests = [structural_map(structural_map(nest, in_wide), (s_tir.SBlockRealize, whole)) for nest in root.body.seq]
+    nests = [structural_map(nest, in_wide) for nest in root.body.seq]
     if any(narrow.same_as(parameter) for parameter in func.params):
         nests.append(_first_of(wide, narrow))
     inner = [buffer for buffer in root.alloc_buffers if not buffer.same_as(narrow)]
@@ -172,7 +183,7 @@ def with_all_channels(func: Any, name: str) -> Any | None:
     return func.with_body(s_tir.SBlockRealize([], True, made))
 
 
-def _realizes(body: Any) -> list[Any]:
+def realizes(body: Any) -> list[Any]:
     found: list[Any] = []
     structural_walk(body, (s_tir.SBlockRealize, found.append))
     return found

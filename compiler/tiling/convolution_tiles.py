@@ -4,7 +4,8 @@ A *product* is rows of whole width (where one row is too long, a part of a row) 
 image, summed in L0C. A *tile* is several products which leave the core together: one below the other, whose map is one
 box in L1, or where one has a whole image, those of several images. Weights beside the cube meet all of them. Feature
 map and weights come to L1 in chunks of channel blocks, or stay there; steps are channel blocks with the whole kernel,
-rows of the kernel, or single elements of it.
+rows of the kernel, or single elements of it. Windows of a tile may be *overlaid* (:mod:`compiler.tiling.overlaid`):
+beside the cube each row of the map stands once for all rows of the kernel.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class Problem:
         """Of the whole kernel, each of 32 bytes along k."""
         return prod(self.extents[axis] for axis in (KD, C1, KH, KW))
 
+    def overlaid_rows(self, rows: int) -> int:
+        """Rows of the map that so many rows of windows and all rows of the kernel touch, one below the other."""
+        return rows + (self.kernel[0] - 1) * self.windows.dilations[0]
+
     def memory_of(self, name: str) -> str:
         return "llb" if name in self.near else "ddr"
 
@@ -86,6 +91,7 @@ class _Sizes(NamedTuple):
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
     images: int = 1  # of a tile whose products are whole images
+    overlaid: bool = False  # whether kernel rows share what stands beside the cube
 
 
 class Tile(_Sizes):
@@ -94,6 +100,16 @@ class Tile(_Sizes):
     @cached_property
     def positions(self) -> int:
         return self.rows * self.columns
+
+    @property
+    def made_columns(self) -> int:
+        """Columns that the cube makes: overlaid rows begin with whole fractals."""
+        return ceil_to(self.columns, FRACTAL) if self.overlaid else self.columns
+
+    @cached_property
+    def made_rows(self) -> int:
+        """Of the product in L0C."""
+        return ceil_to(self.rows * self.made_columns, FRACTAL)
 
     @cached_property
     def rounds(self) -> int:
@@ -141,14 +157,21 @@ class Tile(_Sizes):
 
     def bytes_of(self, problem: Problem) -> dict[str, int]:
         """Of each memory, what one of each buffer takes, and a second one of those that are filled again."""
-        m16, o16, blocks = ceil_to(self.positions, FRACTAL), ceil_to(self.outputs, FRACTAL), prod(self.step)
+        o16, blocks = ceil_to(self.outputs, FRACTAL), prod(self.step)
         return {
             "l1": self.l1_bytes(problem, self.chunk),
-            "l0a": 2 * m16 * (blocks + problem.bias_blocks) * BLOCK_BYTES,
+            "l0a": 2 * (self.windows_bytes(problem) + self.made_rows * problem.bias_blocks * BLOCK_BYTES),
             "l0b": 2 * o16 * (blocks + problem.bias_blocks) * BLOCK_BYTES,
             "l0c": self.l0c_bytes,
             "ub": self.ub_bytes(problem, self.leaving),
         }
+
+    def windows_bytes(self, problem: Problem) -> int:
+        """Of a step, beside the cube."""
+        if not self.overlaid:
+            return self.made_rows * prod(self.step) * BLOCK_BYTES
+        blocks, _, kernel_columns = self.step
+        return problem.overlaid_rows(self.rows) * self.made_columns * blocks * kernel_columns * BLOCK_BYTES
 
     def l1_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         """With chunks of that size."""
@@ -167,12 +190,12 @@ class Tile(_Sizes):
 
     @property
     def l0c_bytes(self) -> int:
-        return self.products * ceil_to(self.positions, FRACTAL) * ceil_to(self.outputs, FRACTAL) * 4
+        return self.products * self.made_rows * ceil_to(self.outputs, FRACTAL) * 4
 
     def ub_bytes(self, problem: Problem, leaving: int) -> int:
         """With so many channels that leave at a time."""
         again = 2 if self.rounds * ceil_div(self.outputs, leaving) > 1 else 1
-        return again * self.products * self.positions * ceil_to(leaving, FRACTAL) * problem.slave_bytes
+        return again * self.products * self.rows * self.made_columns * ceil_to(leaving, FRACTAL) * problem.slave_bytes
 
     def chunks(self, problem: Problem) -> int:
         return self.chunks_of(problem, self.chunk)
@@ -208,6 +231,31 @@ def _output_sizes(problem: Problem) -> list[int]:
     sizes = {ceil_div(fractals, parts) for parts in range(1, min(fractals, 16) + 1)} | {1}
     channels = {min(size * FRACTAL, outputs) for size in sizes}
     return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
+
+
+def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
+    """Tiles of overlaid windows that fit with room for two of what stands beside the cube.
+
+    Rows of the map are as far apart as those of the result, and all products have as many.
+    """
+    memory, (height, width) = chip.memory, (problem.extents[HO], problem.extents[WO])
+    if problem.kernel[0] == 1 or height == 1 or problem.windows.strides[0] != 1:
+        return
+    l0a, l0b, l0c = (size // 2 for size in (memory.l0a_bytes, memory.l0b_bytes, memory.l0c_bytes))
+    made = ceil_to(width, FRACTAL)
+    for outputs in _output_sizes(problem):
+        o16, (kernel_rows, kernel_columns) = ceil_to(outputs, FRACTAL), problem.kernel
+        for columns in {kernel_columns, 1}:
+            step = (1, kernel_rows, columns)
+            weights = o16 * (prod(step) + problem.bias_blocks) * BLOCK_BYTES
+            in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
+            if weights > l0b or in_table > memory.bt_bytes:
+                continue
+            for rows in (r for r in range(1, height + 1) if height % r == 0):
+                a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
+                fits = a * made * BLOCK_BYTES <= l0a and rows * made * o16 * 4 <= l0c
+                if fits and max(rows * made, problem.overlaid_rows(rows) * made) <= MOST_ROWS:
+                    yield from _spread(problem, chip, 2, rows, width, outputs, step, False, True)
 
 
 def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False) -> Iterator[Tile]:
@@ -263,6 +311,7 @@ def _spread(
     outputs: int,
     step: tuple[int, int, int],
     in_chain: bool,
+    overlaid: bool = False,
 ) -> Iterator[Tile]:
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
@@ -280,17 +329,17 @@ def _spread(
             # Else either order puts the same into a cluster.
             both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores) and not in_chain
             orders = (False, True) if both else (False,)
-            plain = Tile(*begins, whole_chunk, trips, cores, False, outputs, frozenset(), images)
+            plain = Tile(*begins, whole_chunk, trips, cores, False, outputs, frozenset(), images, overlaid)
             leaving = _leaving(plain, problem, memory.ub_bytes)
             if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
                 continue
             for held in _holdings(problem, trips):
                 if in_chain and "rows" in held:
                     continue
-                tile = Tile(*begins, whole_chunk, trips, cores, False, leaving, held, images)
+                tile = Tile(*begins, whole_chunk, trips, cores, False, leaving, held, images, overlaid)
                 for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
                     for last in orders:
-                        yield Tile(*begins, chunk, trips, cores, last, leaving, held, images)
+                        yield Tile(*begins, chunk, trips, cores, last, leaving, held, images, overlaid)
 
 
 def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:

@@ -134,7 +134,7 @@ class Columns:
             [
                 (
                     *(t.rows, t.columns, t.outputs, t.stacked, t.images, t.leaving, *t.step, *t.chunk),
-                    *("map" in t.held, "rows" in t.held, "weights" in t.held, *t.trips, *t.cores),
+                    *("map" in t.held, "rows" in t.held, "weights" in t.held, *t.trips, *t.cores, t.overlaid),
                 )
                 for t in tiles
             ],
@@ -143,10 +143,19 @@ class Columns:
         self.rows, self.columns, self.outputs, self.stacked, self.images, self.leaving = numbers[:6]
         self.step, self.chunk, self.trips, self.cores = numbers[6:9], numbers[9:11], numbers[14:20], numbers[20:26]
         self.holds_map, self.holds_rows, self.holds_weights = numbers[11:14].astype(bool)
+        self.overlaid = numbers[26].astype(bool)
 
     @cached_property
     def positions(self) -> np.ndarray:
         return self.rows * self.columns
+
+    @cached_property
+    def made_columns(self) -> np.ndarray:
+        return np.where(self.overlaid, rounded(self.columns, FRACTAL), self.columns)
+
+    @cached_property
+    def made_rows(self) -> np.ndarray:
+        return rounded(self.rows * self.made_columns, FRACTAL)
 
     @cached_property
     def rounds(self) -> np.ndarray:
@@ -186,7 +195,7 @@ class Columns:
 
     @cached_property
     def l0c_bytes(self) -> np.ndarray:
-        return self.products * rounded(self.positions, FRACTAL) * rounded(self.outputs, FRACTAL) * 4
+        return self.products * self.made_rows * rounded(self.outputs, FRACTAL) * 4
 
     @cached_property
     def chunks(self) -> np.ndarray:
@@ -223,9 +232,9 @@ class Columns:
 
 
 def _product_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
-    rows, columns = rounded(of.positions, FRACTAL), rounded(of.outputs, FRACTAL)
+    rows, columns = of.made_rows, rounded(of.outputs, FRACTAL)
     k = (problem.blocks + problem.bias_blocks) * BLOCK_BYTES / DTYPES[problem.dtype].itemsize
-    steps = of.steps + problem.bias_blocks
+    steps = of.steps * np.where(of.overlaid, problem.kernel[0], 1) + problem.bias_blocks
     return np.asarray(rows * columns * k / chip.macs_per_cycle(problem.dtype) + steps * chip.cube.overhead_cycles)
 
 
@@ -235,9 +244,10 @@ def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     again = np.where(once & of.holds_map & (of.products == 1), of.trips[OUT], 1)
     windows = of.rounds * of.products // again
     weights = np.where(once & alone, of.trips[GROUP] * of.trips[OUT], of.rounds)
-    k_bytes = problem.blocks * BLOCK_BYTES
-    a = windows * rounded(of.positions, FRACTAL) * k_bytes / _rate(chip, "l1_l0a")
-    ones = of.rounds * of.products * rounded(of.positions, FRACTAL) * problem.bias_blocks * BLOCK_BYTES
+    k_bytes, kernel_rows = problem.blocks * BLOCK_BYTES, problem.kernel[0]
+    overlaid = problem.overlaid_rows(of.rows) * of.made_columns / kernel_rows
+    a = windows * np.where(of.overlaid, overlaid, of.made_rows) * k_bytes / _rate(chip, "l1_l0a")
+    ones = of.rounds * of.products * of.made_rows * problem.bias_blocks * BLOCK_BYTES
     a = a + ones / _rate(chip, "l1_l0a")
     return np.asarray(a + weights * rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
 
@@ -436,7 +446,7 @@ class _Results(NamedTuple):
         run = positions * problem.result_bytes
         lines = images * of.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)
         through_ub, result_in = problem.slave_bytes > 0, problem.memory_of("result")
-        taken = images * positions * rounded(of.outputs, FRACTAL) * 4
+        taken = images * of.stacked * of.rows * of.made_columns * rounded(of.outputs, FRACTAL) * 4
         return _Results(
             fix_cycles=taken / _rate(chip, "l0c_ub" if through_ub else f"l0c_{result_in}"),
             vector_cycles=problem.epilogue.vector_cycles(elements, of.rounds * of.pieces, chip),

@@ -143,7 +143,7 @@ class _Places:
         shaped = {tensor: _with_extents(tensor, axis, counts) for tensor, axis in self.tensors.items()}
 
         def block(node: Any) -> Any:
-            return block_with(node, iter_vars=[_with_extent(axis, extents.get(axis.var)) for axis in node.iter_vars])
+            return block_with(node, iter_vars=[with_extent(axis, extents.get(axis.var)) for axis in node.iter_vars])
 
         def loop(node: Any) -> Any:
             extent = extents.get(node.loop_var)
@@ -172,7 +172,7 @@ def _with_extents(tensor: Any, axis: int, extents: tuple[int, int]) -> Any:
     return tirx.decl_buffer(shape, tensor.dtype, tensor.name, scope=tensor.scope(), layout=None)
 
 
-def _with_extent(axis: Any, extent: int | None) -> Any:
+def with_extent(axis: Any, extent: int | None) -> Any:
     if extent is None:
         return axis
     return tirx.IterVar(ir.Range.from_min_extent(0, extent), axis.var, axis.iter_type, axis.thread_tag)

@@ -308,3 +308,53 @@ def test_images_beside_one_another(chip: str, case: dict[str, Any], last: bool) 
         return space.apply(tiles[-1 if last else 0])
 
     check(chip, case, "float16", bias="float32", relu=True, cut=cut)
+
+
+OVERLAID: list[dict[str, Any]] = [
+    {"x": (2, 16, 14, 14), "w": (16, 16, 3, 3), "pads": (1, 1, 1, 1)},
+    {"x": (1, 33, 12, 20), "w": (40, 33, 3, 3), "pads": (1, 1, 1, 1)},
+    {"x": (1, 48, 10, 16), "w": (48, 16, 5, 5), "pads": (2, 2, 2, 2), "group": 3},
+    {"x": (1, 20, 12, 12), "w": (24, 10, 3, 3), "pads": (2, 0, 0, 2), "dilations": (2, 1), "group": 2},
+    {"x": (1, 8, 15, 31), "w": (7, 8, 3, 2), "pads": (2, 1, 0, 3), "strides": (1, 2)},
+    {"x": (1, 4, 9, 12), "w": (6, 4, 3, 3), "pads": (-1, -2, 0, -1)},
+    {"x": (5, 4, 6, 9), "w": (6, 4, 3, 3), "pads": (3, 4, 3, 4)},
+    {"x": (1, 4, 5, 6, 7), "w": (6, 4, 3, 3, 3), "pads": (1, 1, 1, 1, 1, 1)},
+    {"x": (5, 20, 4, 3), "w": (40, 20, 3, 3), "pads": (1, 1, 1, 1)},
+]
+
+
+OVERLAID_KINDS: dict[str, Any] = {
+    "best": lambda tile: True,
+    "several products": lambda tile: tile.stacked > 1,
+    "several images": lambda tile: tile.images > 1,
+}
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [(case, kind) for case in OVERLAID for kind in OVERLAID_KINDS if kind != "several images" or case["x"][0] > 1],
+    ids=lambda value: value if isinstance(value, str) else name_of(value),
+)
+def test_windows_that_lie_over_each_other(chip: str, case: dict[str, Any], kind: str) -> None:
+    """Rows of the kernel are products of their own, of parts of one matrix: the best tile of a kind, and the worst."""
+    for last in (False, True):
+        cut = _overlaid(OVERLAID_KINDS[kind], last)
+        found = check(chip, case, "float16", bias="float32", relu=last, side=kind == "best", cut=cut)
+        assert "img2col" in found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_such_windows_of_other_types(dtype: str, number: int) -> None:
+    check("tw2", OVERLAID[number], dtype, cut=_overlaid(OVERLAID_KINDS["best"], last=False))
+
+
+def _overlaid(is_of_kind: Any, last: bool) -> Any:
+    def cut(func: Any, target: Any, _: int) -> Any:
+        space = template.space(func, target)
+        tiles = [tile for tile in space.tiles() if tile.overlaid and "map" not in tile.held and is_of_kind(tile)]
+        tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
+        return space.apply(tiles[-1 if last else 0])
+
+    return cut

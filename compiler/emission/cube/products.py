@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tvm import tirx
+
 from compiler.emission.calls import address_at, guarded, instruction
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
+    FRACTAL_ROW_BYTES,
     even_step,
     index_of,
     is_gapless,
     is_zero,
     place_in_l0c,
     product_of,
+    rounded_up,
     rows_and_columns,
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
-from compiler.isa.dtypes import CUBE_TYPES
+from compiler.isa.dtypes import CUBE_TYPES, DTYPES
+from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
 
@@ -70,22 +75,46 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
     if not all(is_gapless(index_of(access, axis)) for access in found for axis in range(len(access.indices))):
         yield Rejection("madacc", "an operand is not read step by step, as it lies")
         return
-    place = place_in_l0c(nest, nest.target)
-    if place is None or not all(is_zero(base) for base in (place[1], a.base, b.base)):
-        yield Rejection("madacc", "an operand does not begin where its buffer does")
+    place, offsets = place_in_l0c(nest, nest.target), [_offset(access, roles) for access in found]
+    if place is None or not is_zero(place[1]) or None in offsets:
+        yield Rejection("madacc", "an operand does not begin where its buffer does, or with a whole row of fractals")
         return
     extents = [product_of([loop.extent for loop in roles[role]]) for role in "mnk"]
     bounds = [product_of([loop.bound for loop in roles[role]]) for role in "mnk"]
 
     def build() -> Any:
-        slots = [address_at(nest.target.buffer, place[0]), *(address_at(access.buffer, 0) for access in (a, b))]
-        return guarded(nest.loops, instruction("madacc", (a.dtype,), [*slots, *extents]))
+        operands = [address_at(access.buffer, offset) for access, offset in zip(found, offsets, strict=True)]
+        slots = [address_at(nest.target.buffer, place[0]), *operands, *extents]
+        return guarded(nest.loops, instruction("madacc", (a.dtype,), slots))
 
     price = instruction_cycles("madacc", (a.dtype,), (0, 0, 0, *bounds), chip)
     if isinstance(price, str):
         yield Rejection("madacc", price)
     else:
         yield Candidate(f"madacc.{a.dtype}", price, 1, build, kind="cube")
+
+
+def _offset(access: Access, roles: dict[str, list[Loop]]) -> Any | None:
+    """The byte at which an operand begins, or None where that is not the start of a row of fractals.
+
+    In L0A such a row has 16 rows and all of k, in L0B a block of k and all columns: those of packed weights.
+    """
+    if is_zero(access.base):
+        return 0
+    dtype = DTYPES[access.dtype]
+    if access.memory == "l0a":
+        k = product_of([loop.bound for loop in roles["k"]])
+        whole, whole_bytes = FRACTAL * k, FRACTAL * k * dtype.itemsize
+        is_dense = k % dtype.fractal_k == 0 and even_step(access, roles["m"]) == k
+    else:
+        rows, width = access.shape[-2:]
+        columns = rounded_up(product_of([loop.extent for loop in roles["n"]]), FRACTAL)
+        whole, whole_bytes = rows * width, columns * FRACTAL_ROW_BYTES
+        is_dense = width == dtype.fractal_k
+    analyzer = access.surroundings.analyzer
+    if not is_dense or not analyzer.can_prove(tirx.floormod(access.base, whole) == 0):
+        return None
+    return access.surroundings.simplify(tirx.floordiv(access.base, whole) * whole_bytes)
 
 
 @recogniser

@@ -21,8 +21,8 @@ PRODUCT = "product"
 def physical_sizes(body: Any) -> dict[Any, int]:
     """Bytes of every buffer that a marked nest fills, by buffer; the largest where several nests do."""
     sizes: dict[Any, int] = {}
-    for mark, store in _marked(body):
-        for buffer, size in _sizes(mark, store):
+    for mark, store, loops in _marked(body):
+        for buffer, size in _sizes(mark, store, loops):
             sizes[buffer] = max(size, sizes.get(buffer, 0))
     return sizes
 
@@ -30,30 +30,33 @@ def physical_sizes(body: Any) -> dict[Any, int]:
 def rows_of_one(body: Any) -> dict[Any, int]:
     """Of every buffer in L0C that holds several products: the rows of each but the last."""
     found: dict[Any, int] = {}
-    for mark, store in _marked(body):
+    for mark, store, loops in _marked(body):
         if _is_product(mark, store):
-            rows, of_all = _rows(store)
+            rows, of_all = _rows(store, loops)
             if of_all > rows:
                 found[store.buffer] = max(rows, found.get(store.buffer, 0))
     return found
 
 
-def _marked(body: Any) -> list[tuple[str, Any]]:
-    """What a template says of each nest that it marks, and the nest's store."""
-    found: list[tuple[str, Any]] = []
+def _marked(body: Any) -> list[tuple[str, Any, dict[Any, Any]]]:
+    """What a template says of each nest that it marks, the nest's store, and its loops' extents by variable."""
+    found: list[tuple[str, Any, dict[Any, Any]]] = []
 
     def visit(mark: Any) -> None:
-        store = _store_in(mark.body) if str(mark.attr_key) == MARK else None
+        loops = dict[Any, Any]()
+        store = _store_in(mark.body, loops) if str(mark.attr_key) == MARK else None
         if store is not None:
-            found.append((str(mark.value.value), store))
+            found.append((str(mark.value.value), store, loops))
 
     structural_walk(body, (tirx.AttrStmt, visit))
     return found
 
 
-def _store_in(stmt: Any) -> Any | None:
-    """The store of a nest, or None where simplification left nothing of it."""
+def _store_in(stmt: Any, loops: dict[Any, Any]) -> Any | None:
+    """The store of a nest, or None where simplification left nothing of it. Notes the nest's loops."""
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
+        if isinstance(stmt, tirx.For):
+            loops[stmt.loop_var] = stmt.extent
         stmt = stmt.then_case if isinstance(stmt, tirx.IfThenElse) else stmt.body
     return stmt if isinstance(stmt, tirx.BufferStore) else None
 
@@ -62,12 +65,12 @@ def _is_product(mark: str, store: Any) -> bool:
     return mark == PRODUCT and isinstance(store.value, tirx.Add)
 
 
-def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
+def _sizes(mark: str, store: Any, loops: dict[Any, Any]) -> Iterator[tuple[Any, int]]:
     buffer = store.buffer
     dtype = ISA_DTYPE[str(buffer.dtype)]
     axes = map_axes(mark)
     if _is_product(mark, store):
-        yield from _product_sizes(store)
+        yield from _product_sizes(store, loops)
     elif buffer.scope() == "shared.l1" and axes is not None:
         yield buffer, map_bytes(tuple(int(n) for n in buffer.shape), axes, dtype)
     elif buffer.scope() == "shared.l1" and mark == "operand":
@@ -79,13 +82,13 @@ def _sizes(mark: str, store: Any) -> Iterator[tuple[Any, int]]:
         yield buffer, l0_bytes(buffer.scope(), PARTS, int(buffer.shape[0]), DTYPE)
 
 
-def _product_sizes(store: Any) -> Iterator[tuple[Any, int]]:
+def _product_sizes(store: Any, loops: dict[Any, Any]) -> Iterator[tuple[Any, int]]:
     a, b = _factors(store)
     for load, along in ((a, _variables(b.indices)), (b, _variables(store.indices))):
         read = [(n, index) for n, index in zip(load.source.shape, load.indices, strict=True) if _variables([index])]
         first, second = _split([n for n, _ in read], [index for _, index in read], along)
         yield load.source, l0_bytes(load.source.scope(), first, second, ISA_DTYPE[str(load.source.dtype)])
-    rows, of_all = _rows(store)
+    rows, of_all = _rows(store, loops)
     columns = prod(int(n) for n in store.buffer.shape) // of_all
     one = l0_bytes(store.buffer.scope(), rows, columns, ISA_DTYPE[str(store.buffer.dtype)])
     yield store.buffer, ceil_div(of_all, rows) * one
@@ -98,11 +101,17 @@ def _factors(store: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def _rows(store: Any) -> tuple[int, int]:
-    """Of one product, as many as there are of its operand, and of all that lie in its buffer."""
+def _rows(store: Any, loops: dict[Any, Any]) -> tuple[int, int]:
+    """Of one product, as many as there are of its operand, and of all that lie in its buffer.
+
+    Of overlaid windows each product has a part of its operand's rows: those of its loops.
+    """
     a, b = _factors(store)
     in_b = _variables(b.indices)
     of_all, _ = _split(store.buffer.shape, store.indices, in_b)
+    own, around = {*loops}, in_b - {*loops}
+    if any(_variables([index]) & own and _variables([index]) & around for index in a.indices):
+        return prod(int(loops[var]) for var in (_variables(a.indices) - in_b) & own), of_all
     rows, _ = _split(a.source.shape, a.indices, in_b)
     return min(rows, of_all), of_all
 

@@ -66,11 +66,11 @@ def weights_to_l0b(nest: Nest, chip: Chip) -> Iterator[Found]:
     if parts is None or nest.target.memory != "l0b":
         return
     source, blocks, columns, inside = parts
-    pitch = source.shape[-2]
-    step = even_step(source, blocks)
-    if step not in (0, pitch * source.shape[-1]) or not is_zero(nest.target.base):
+    step, (rows, width) = even_step(source, blocks), source.shape[-2:]
+    if step is None or step % (rows * width) or not is_zero(nest.target.base):
         yield Rejection("ldl0bt", "the blocks do not lie evenly")
         return
+    pitch = step // width or rows
     k, n = (product_of([loop.extent for loop in group]) for group in ((*blocks, *inside), columns))
     sizes = [product_of([loop.bound for loop in group]) for group in ((*blocks, *inside), columns)]
     price = instruction_cycles("ldl0bt", (source.dtype,), (0, 0, *sizes, pitch), chip)
