@@ -236,7 +236,7 @@ def _output_sizes(problem: Problem) -> list[int]:
 def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
     """Tiles of overlaid windows that fit with room for two of what stands beside the cube.
 
-    Rows of the map are as far apart as those of the result, and all products have as many.
+    Rows of the map are as far apart as those of the result. Several products of a tile have as many rows each.
     """
     memory, (height, width) = chip.memory, (problem.extents[HO], problem.extents[WO])
     if problem.kernel[0] == 1 or height == 1 or problem.windows.strides[0] != 1:
@@ -251,7 +251,7 @@ def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
             if weights > l0b or in_table > memory.bt_bytes:
                 continue
-            for rows in (r for r in range(1, height + 1) if height % r == 0):
+            for rows in sorted({ceil_div(height, parts) for parts in range(1, height + 1)}):
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
                 fits = a * made * BLOCK_BYTES <= l0a and rows * made * o16 * 4 <= l0c
                 if fits and max(rows * made, problem.overlaid_rows(rows) * made) <= MOST_ROWS:
@@ -315,7 +315,8 @@ def _spread(
 ) -> Iterator[Tile]:
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
-    for stacked, images in [(1, 1)] if in_chain else _stacks(problem, rows, columns):
+    ragged = overlaid and extents[HO] % rows > 0
+    for stacked, images in [(1, 1)] if in_chain or ragged else _stacks(problem, rows, columns):
         tiles = (
             ceil_div(extents[N], images),
             extents[GROUP],

@@ -104,14 +104,17 @@ def _factors(store: Any) -> tuple[Any, Any]:
 def _rows(store: Any, loops: dict[Any, Any]) -> tuple[int, int]:
     """Of one product, as many as there are of its operand, and of all that lie in its buffer.
 
-    Of overlaid windows each product has a part of its operand's rows: those of its loops.
+    Of overlaid windows each product has a part of its operand's rows: those of its loops, which have fewer iterations
+    at an edge only where it is the only one.
     """
     a, b = _factors(store)
     in_b = _variables(b.indices)
     of_all, _ = _split(store.buffer.shape, store.indices, in_b)
     own, around = {*loops}, in_b - {*loops}
     if any(_variables([index]) & own and _variables([index]) & around for index in a.indices):
-        return prod(int(loops[var]) for var in (_variables(a.indices) - in_b) & own), of_all
+        extents = [loops[var] for var in (_variables(a.indices) - in_b) & own]
+        known = all(isinstance(extent, tirx.IntImm) for extent in extents)
+        return prod(map(int, extents)) if known else of_all, of_all
     rows, _ = _split(a.source.shape, a.indices, in_b)
     return min(rows, of_all), of_all
 
