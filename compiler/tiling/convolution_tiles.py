@@ -234,11 +234,14 @@ def _output_sizes(problem: Problem) -> list[int]:
 
 
 def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
-    """Tiles of overlaid windows that fit with room for two of what stands beside the cube.
+    """Tiles of overlaid windows that fit with room for two of what stands beside the cube, where the cube multiplies a
+    fractal of windows by all channels no later than the next one comes.
 
     Rows of the map are as far apart as those of the result. Several products of a tile have as many rows each.
     """
     memory, (height, width) = chip.memory, (problem.extents[HO], problem.extents[WO])
+    macs = FRACTAL * DTYPES[problem.dtype].fractal_k / chip.macs_per_cycle(problem.dtype)  # cycles, of a channel
+    brought = FRACTAL * BLOCK_BYTES / chip.path["l1_l0a"].bytes_per_cycle
     if problem.kernel[0] == 1 or height == 1 or problem.windows.strides[0] != 1:
         return
     l0a, l0b, l0c = (size // 2 for size in (memory.l0a_bytes, memory.l0b_bytes, memory.l0c_bytes))
@@ -249,7 +252,7 @@ def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
             step = (1, kernel_rows, columns)
             weights = o16 * (prod(step) + problem.bias_blocks) * BLOCK_BYTES
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
-            if weights > l0b or in_table > memory.bt_bytes:
+            if o16 * macs > brought or weights > l0b or in_table > memory.bt_bytes:
                 continue
             for rows in sorted({ceil_div(height, parts) for parts in range(1, height + 1)}):
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks

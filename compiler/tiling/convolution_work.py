@@ -36,7 +36,7 @@ from compiler.tiling.search import Work, works_in
 OUTPUTS_LAST, PLACES_LAST = (N, GROUP, DO, HO, WO, OUT), (OUT, N, GROUP, DO, HO, WO)  # orders of cores
 HANDOVER_CYCLES = 20  # from queue to queue, of what a product or a chunk does
 SLOTS = 2  # of a buffer that is filled again
-SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE = 24, 30, 60
+SCALARS_PER_STEP, SCALARS_PER_CHUNK, SCALARS_PER_TILE, SCALARS_PER_KERNEL_ROW = 24, 30, 60, 12
 
 
 def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
@@ -99,6 +99,7 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
     for load in (feature_map, weights):
         early = load.ddr / bandwidth["ddr"] + inside * (1 - 1 / load.again)
         serial = serial + np.where(load.again > 1, np.maximum(0.0, early - busiest), 0.0)
+    scalars = SCALARS_PER_STEP + of.overlaid * problem.kernel[0] * SCALARS_PER_KERNEL_ROW
     columns: dict[str, Any] = dict(
         cores=cores,
         cube_cycles=cube,
@@ -112,7 +113,7 @@ def works_of(tiles: Sequence[Tile], problem: Problem, chip: Chip) -> Work:
         trips=rounds,
         turns=rounds * chunks,
         steps=products * steps,
-        instructions=products * (steps * SCALARS_PER_STEP + chunks * SCALARS_PER_CHUNK) + rounds * SCALARS_PER_TILE,
+        instructions=products * (steps * scalars + chunks * SCALARS_PER_CHUNK) + rounds * SCALARS_PER_TILE,
         first_cycles=np.minimum(first, around),
         last_cycles=np.maximum(0.0, around - first),
         serial_cycles=serial,
