@@ -234,8 +234,8 @@ def _output_sizes(problem: Problem) -> list[int]:
 
 
 def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
-    """Tiles of overlaid windows that fit with room for two of what stands beside the cube, where the cube multiplies a
-    fractal of windows by all channels no later than the next one comes.
+    """Tiles of overlaid windows that fit with room for two of what stands beside the cube, where the cube makes rows, and
+    the columns behind them, in less time than their windows take to come for each row of the kernel.
 
     Rows of the map are as far apart as those of the result. Several products of a tile have as many rows each.
     """
@@ -252,7 +252,7 @@ def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
             step = (1, kernel_rows, columns)
             weights = o16 * (prod(step) + problem.bias_blocks) * BLOCK_BYTES
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
-            if o16 * macs > brought or weights > l0b or in_table > memory.bt_bytes:
+            if o16 * macs * made >= brought * width or weights > l0b or in_table > memory.bt_bytes:
                 continue
             for rows in sorted({ceil_div(height, parts) for parts in range(1, height + 1)}):
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
