@@ -1,8 +1,8 @@
 """What graph scheduling is good for: served models at the batch they are served at, with one more part of it each time.
 
 The models and batches are those by which the scheduling that this follows was judged (OSDI'23), on the chip that is
-modelled on its own. Four rungs: kernel by kernel through DDR; results between kernels on the chip; the graph in pieces
-whose tensors fit there; and kernels that overlap across their borders.
+modelled on its own. Four rungs: kernel by kernel through DDR; results on the chip, between kernels and in kernels that
+several operators share; the graph in pieces whose tensors fit there; and kernels that overlap across their borders.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ SERVED: tuple[Model, ...] = (
 ALL = "and kernels overlap"
 # By rung: what is left out.
 RUNGS: Mapping[str, frozenset[str]] = {
-    "kernel by kernel": frozenset({"divide-batch", "schedule-graph", "schedule-bands", "llb-placement", "overlap"}),
+    "kernel by kernel": frozenset(
+        {"divide-batch", "schedule-graph", "schedule-bands", "keep-in-l1", "llb-placement", "overlap"}
+    ),
     "results on the chip": frozenset({"schedule-graph", "schedule-bands", "overlap"}),
     "in pieces, depth first": frozenset({"overlap"}),
     ALL: frozenset(),
