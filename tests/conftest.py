@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -7,9 +8,13 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave the kernels of whoever runs them alone, in this process and in those it starts."""
+    """Tests leave the kernels of whoever runs them alone, in this process and in those it starts. Processes that run
+    tests at the same time share what they compile: each has a folder of its own in one of all.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TILEWRIGHT_CACHE", str(folder / "cache"))
         yield
 
 
