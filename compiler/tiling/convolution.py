@@ -52,7 +52,9 @@ from compiler.tiling.convolution_tiles import (
     N,
     Problem,
     Tile,
+    output_sizes,
     overlaid_tiles,
+    overlaying_pays,
     tiles_of,
 )
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
@@ -86,7 +88,8 @@ class ConvolutionSpace:
     def tiles(self) -> list[Tile]:
         """Where none leaves room for a second buffer of each kind, those that fit as they are."""
         plain = list(tiles_of(self.problem, self.chip, 2)) or list(tiles_of(self.problem, self.chip, 1))
-        others = list(overlaid_tiles(self.problem, self.chip))
+        sizes = [size for size in output_sizes(self.problem) if overlaying_pays(self.problem, size, self.chip)]
+        others = list(overlaid_tiles(self.problem, self.chip, sizes))
         return [*plain, *others] if others and self._overlaid is not None else plain
 
     @cached_property
@@ -219,7 +222,7 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     if feature_map is not None:
         of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
         cube.mark(sch, feature_map, of_image, map_mark(axes))
-    channels_last(sch, result)
+    channels_last(sch, result, columns=tile.made_columns)
     cube.start_sum(sch, master.block, placed)
     return placed
 

@@ -119,25 +119,22 @@ def _cast_late(value: Any) -> Any:
     return tirx.Cast(narrow, tirx.Max(inside, tirx.const(0, wide)))
 
 
-def channels_last(sch: Any, result: Any, blocks: Sequence[Any] | None = None) -> None:
+def channels_last(sch: Any, result: Any, blocks: Sequence[Any] | None = None, columns: int | None = None) -> None:
     """Let all buffers of UB that are of the form of a result hold the channels of a position side by side, or those
     that some ``blocks`` write.
 
-    Those may have the channels of whole blocks, and columns of whole fractals: the result has the first ones.
+    Those may have the channels of whole blocks, and so many ``columns``: the result has the first ones.
     """
     shape = _shape(result)
     if len(shape) <= CHANNELS + 1:
         return
-    longer = {CHANNELS, len(shape) - 1}
     last = lambda *axes: [*axes[:CHANNELS], *axes[CHANNELS + 1 :], axes[CHANNELS]]  # noqa: E731
+    forms = [[*shape[:CHANNELS], *shape[CHANNELS + 1 : -1], width] for width in (shape[-1], columns or shape[-1])]
     for block in sch.get_child_blocks(sch.get_sblock("root")) if blocks is None else blocks:
         written = sch.get(block).writes[0].source
         extents = _shape(written)
-        of_form = len(extents) == len(shape) and all(
-            extent == own or (axis in longer and extent > own)
-            for axis, (extent, own) in enumerate(zip(extents, shape, strict=True))
-        )
-        if written.scope() == cube.UB and of_form:
+        of_form = [*extents[:CHANNELS], *extents[CHANNELS + 1 :]] in forms
+        if written.scope() == cube.UB and of_form and extents[CHANNELS] >= shape[CHANNELS]:
             sch.transform_layout(block, ("write", 0), tirx.IndexMap.from_func(last, ndim=len(shape)))
 
 

@@ -10,7 +10,7 @@ beside the cube each row of the map stands once for all rows of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -224,7 +224,7 @@ def _areas(problem: Problem, most: int) -> Iterator[tuple[int, int]]:
         yield from ((1, c) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
 
 
-def _output_sizes(problem: Problem) -> list[int]:
+def output_sizes(problem: Problem) -> list[int]:
     """Channels of a tile; with several groups only even parts, since a tile's channels are those of one group."""
     outputs = problem.extents[OUT]
     fractals = ceil_div(outputs, FRACTAL)
@@ -233,32 +233,40 @@ def _output_sizes(problem: Problem) -> list[int]:
     return sorted(n for n in channels if problem.extents[GROUP] == 1 or outputs % n == 0)
 
 
-def overlaid_tiles(problem: Problem, chip: Chip) -> Iterator[Tile]:
-    """Tiles of overlaid windows that fit with room for two of what stands beside the cube, where the cube makes rows, and
-    the columns behind them, in less time than their windows take to come for each row of the kernel.
+def overlaid_tiles(problem: Problem, chip: Chip, sizes: Iterable[int]) -> Iterator[Tile]:
+    """Tiles of overlaid windows that fit with room for two of what stands beside the cube, with so many channels.
 
     Rows of the map are as far apart as those of the result. Several products of a tile have as many rows each.
     """
     memory, (height, width) = chip.memory, (problem.extents[HO], problem.extents[WO])
-    macs = FRACTAL * DTYPES[problem.dtype].fractal_k / chip.macs_per_cycle(problem.dtype)  # cycles, of a channel
-    brought = FRACTAL * BLOCK_BYTES / chip.path["l1_l0a"].bytes_per_cycle
     if problem.kernel[0] == 1 or height == 1 or problem.windows.strides[0] != 1:
         return
     l0a, l0b, l0c = (size // 2 for size in (memory.l0a_bytes, memory.l0b_bytes, memory.l0c_bytes))
     made = ceil_to(width, FRACTAL)
-    for outputs in _output_sizes(problem):
+    for outputs in sizes:
         o16, (kernel_rows, kernel_columns) = ceil_to(outputs, FRACTAL), problem.kernel
         for columns in {kernel_columns, 1}:
             step = (1, kernel_rows, columns)
             weights = o16 * (prod(step) + problem.bias_blocks) * BLOCK_BYTES
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
-            if o16 * macs * made >= brought * width or weights > l0b or in_table > memory.bt_bytes:
+            if weights > l0b or in_table > memory.bt_bytes:
                 continue
             for rows in sorted({ceil_div(height, parts) for parts in range(1, height + 1)}):
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
                 fits = a * made * BLOCK_BYTES <= l0a and rows * made * o16 * 4 <= l0c
                 if fits and max(rows * made, problem.overlaid_rows(rows) * made) <= MOST_ROWS:
                     yield from _spread(problem, chip, 2, rows, width, outputs, step, False, True)
+
+
+def overlaying_pays(problem: Problem, outputs: int, chip: Chip) -> bool:
+    """Whether the cube multiplies windows by so many channels, those behind the last column, too, in less time than
+    they take to come for each row of the kernel.
+    """
+    macs = FRACTAL * ceil_to(outputs, FRACTAL) * DTYPES[problem.dtype].fractal_k
+    of_cube = macs / chip.macs_per_cycle(problem.dtype)
+    brought = FRACTAL * BLOCK_BYTES / chip.path["l1_l0a"].bytes_per_cycle
+    width = problem.extents[WO]
+    return of_cube * ceil_to(width, FRACTAL) < brought * width
 
 
 def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False) -> Iterator[Tile]:
@@ -273,7 +281,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False
     most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), l0a // (1 + problem.bias_blocks))
     for rows, columns in _areas(problem, most):
         m16 = ceil_to(rows * columns, FRACTAL)
-        for outputs in _output_sizes(problem):
+        for outputs in output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
             if m16 * o16 * 4 > memory.l0c_bytes or in_table > memory.bt_bytes:

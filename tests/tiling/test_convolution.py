@@ -12,6 +12,7 @@ from tvm import te, tirx
 
 from compiler.operators.convolution import convolution
 from compiler.tiling import convolution as template
+from compiler.tiling.convolution_tiles import output_sizes, overlaid_tiles
 from compiler.tiling.search import analytical_cycles
 from tests.tiling.kernels import exact, random, run
 
@@ -360,7 +361,8 @@ def test_such_windows_of_other_types(dtype: str, number: int) -> None:
 def _overlaid(is_of_kind: Any, last: bool) -> Any:
     def cut(func: Any, target: Any, _: int) -> Any:
         space = template.space(func, target)
-        found = [tile for tile in space.tiles() if tile.overlaid and "map" not in tile.held]
+        tiles = overlaid_tiles(space.problem, target, output_sizes(space.problem))
+        found = [tile for tile in tiles if "map" not in tile.held]
         tiles = [tile for tile in found if is_of_kind(tile, space.problem)]
         tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
         return space.apply(tiles[-1 if last else 0])
