@@ -76,7 +76,7 @@ def product(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection("madacc", "an operand is not read step by step, as it lies")
         return
     place, offsets = place_in_l0c(nest, nest.target), [_offset(access, roles) for access in found]
-    if place is None or not is_zero(place[1]) or None in offsets:
+    if place is None or not is_zero(place[1]) or any(offset is None for offset in offsets):
         yield Rejection("madacc", "an operand does not begin where its buffer does, or with a whole row of fractals")
         return
     extents = [product_of([loop.extent for loop in roles[role]]) for role in "mnk"]
