@@ -294,7 +294,8 @@ def _first(
     while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
-        rivals = _rivals(tried, left, lowering.chip, lowering.tries) if compares else []
+        tries = lowering.tries or getattr(space, "tries", 0)
+        rivals = _rivals(tried, left, lowering.chip, tries) if compares else []
         try:
             return lowering.kernel(space.apply(tried.tile), tried.cycles, draft=bool(rivals)), rivals
         except MemoryOverflow as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from compiler.codegen.events import Event, Signal, Step
 from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
-from compiler.codegen.rings import Ring, Rings, find_rings
+from compiler.codegen.rings import Ring, RingFlag, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
 _FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
@@ -96,18 +96,19 @@ class _Sent:
 
 @dataclass
 class _Turned:
-    """Rings that were come to; their carried flags are waited for behind all executions, one ring after another."""
+    """Rings that were come to; their carried flags are waited for behind all executions, one after another."""
 
     knowledge: Knowledge
     _waited: dict[Ring, int] = field(default_factory=dict)  # members of such waits, so far
+    _open: dict[Ring, list[tuple[RingFlag, int]]] = field(default_factory=dict)  # that were not waited for
 
     def add(self, ring: Ring) -> None:
         self._waited[ring] = 0
+        self._open[ring] = [(flag, base) for flag, base in ring.flags if flag.carried]
 
     def told(self, waited_for: Flag) -> int:
         """What a queue learns that waits for this flag, if that is behind a ring and it did so for all other slots."""
-        for ring in self._waited:
-            carried = [(flag, base) for flag, base in ring.flags if flag.carried]
+        for ring, carried in self._open.items():
             for flag, base in carried:
                 slot = waited_for[2] - base
                 if flag.pair != waited_for[:2] or not 0 <= slot < ring.turn.slots:
@@ -115,11 +116,9 @@ class _Turned:
                 self._waited[ring] |= self.knowledge.flag(waited_for)
                 if slot < ring.turn.slots - 1:
                     return 0
+                carried.remove((flag, base))
                 # These waits themselves are behind all that a flag could tell of.
-                members = ring.told(flag, self.knowledge) & ~self._waited[ring]
-                if (flag, base) == carried[-1]:
-                    del self._waited[ring]
-                return members
+                return ring.told(flag, self.knowledge) & ~self._waited[ring]
         return 0
 
 

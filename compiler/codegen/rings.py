@@ -12,9 +12,9 @@ that loop: ticks of its statements, and per queue up to which tick every other o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import permutations
 from math import inf, prod
 from typing import Any
@@ -85,20 +85,26 @@ class Fill:
 
 
 class OutOfIds(Exception):
-    """A block's rings need more flags than the chip has; carries its turn."""
+    """A block's rings need more flags than the chip has; carries its turn, and of which queues, where it is these."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, pair: Pair | None = None) -> None:
         super().__init__("too few flags")
-        self.turn = turn
+        self.turn, self.pair = turn, pair
 
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings of a kernel, by the statement around all of their executions and by their block."""
+    """The rings of a kernel, by the statement around all of their executions and by their block.
+
+    Of some pairs of queues the flags of no other rings of the same block have the same ids, so that nobody waits
+    between two loops: these flags are set in front of all loops, and waited for behind all. Of others those of the
+    next rings have not: they are waited for behind these.
+    """
 
     around: Mapping[int, tuple[Ring, ...]]  # by the id of the step
     of_turn: Mapping[Turn, Ring]
-    apart: frozenset[int] = frozenset()  # ids of those steps whose rings share no flags with others of their block
+    apart: Mapping[int, frozenset[Pair]] = field(default_factory=dict)  # by the id of the step
+    late: Mapping[int, frozenset[Pair]] = field(default_factory=dict)
 
     @property
     def of_buffer(self) -> dict[Any, Ring]:
@@ -106,35 +112,11 @@ class Rings:
 
 
 def find_rings(steps: tuple[Step, ...], event_ids: int) -> Rings:
-    """All rings with ids that no other has while it turns; where they last, that no other of the same block has."""
-    around: dict[int, tuple[Ring, ...]] = {}
-    of_turn: dict[Turn, Ring] = {}
-    apart: set[int] = set()
+    """All rings with ids that no other has while it turns; where they last, apart from those of the same block."""
     blocks: dict[Turn, _Block] = {}
     for turn, slot, phase in _phases(steps):
         blocks.setdefault(turn, _Block(turn)).add(slot, phase)
-
-    def visit(block: tuple[Step, ...], taken: dict[Pair, int]) -> None:
-        rings = {step.statement.buffer for step in block if isinstance(step.statement, tirx.AllocBuffer)}
-        around_rings = [step for step in block if step.turns]
-        mine = {id(step): [blocks[turn] for turn in step.turns if turn.buffers & rings] for step in around_rings}
-        mine = {key: [one for one in of if one.turn not in of_turn] for key, of in mine.items()}
-        everything, found = dict(taken), dict[int, tuple[Ring, ...]]()
-        if sum(map(bool, mine.values())) > 1:
-            with suppress(OutOfIds):
-                found = {key: _with_ids(of, everything, event_ids - SPARE_IDS) for key, of in mine.items()}
-                apart.update(key for key, of in found.items() if of)
-        for step in around_rings:
-            inner = everything if found else dict(taken)
-            own = found[id(step)] if found else _with_ids(mine[id(step)], inner, event_ids)
-            of_turn.update({ring.turn: ring for ring in own})
-            if own:
-                around[id(step)] = own
-            for part in step.parts:
-                visit(part, inner)
-
-    visit(steps, {})
-    return Rings(around, of_turn, frozenset(apart))
+    return _Ids(blocks, event_ids).within(steps, _Taken(), frozenset())
 
 
 @dataclass
@@ -149,12 +131,13 @@ class _Block:
         self.slots[slot] = len(self.steps)
         self.steps += steps
 
-    def heard_early(self, flags: tuple[RingFlag, ...]) -> Iterator[RingFlag]:
-        """The flags, each waited for where its target first needs what its source did in front of it, to the ring or
-        not: another flag for that would keep the source from running ahead, since it has one id for all executions.
+    @cached_property
+    def flags(self) -> tuple[RingFlag, ...]:
+        """Each waited for where its target first needs what its source did in front of it, to the ring or not: another
+        flag for that would keep the source from running ahead, since it has one id for all executions.
         """
-        for flag in flags:
-            yield flag if flag.carried else replace(flag, before=self._first_need(flag))
+        flags = ring_flags(self.steps, self.turn)
+        return tuple(flag if flag.carried else replace(flag, before=self._first_need(flag)) for flag in flags)
 
     def _first_need(self, flag: RingFlag) -> int:
         """In the phase in which it is waited for anyway."""
@@ -175,20 +158,127 @@ def _phases(steps: tuple[Step, ...]) -> Iterator[tuple[Turn, object, tuple[Step,
             yield from _phases(part)
 
 
-def _with_ids(blocks: list[_Block], taken: dict[Pair, int], event_ids: int) -> tuple[Ring, ...]:
-    """The rings of several blocks, with ids behind those that are taken."""
-    return tuple(_with_own_ids(block, taken, event_ids) for block in blocks)
+# ---- ids ---------------------------------------------------------------------------------------------------------
 
 
-def _with_own_ids(block: _Block, taken: dict[Pair, int], event_ids: int) -> Ring:
-    flags = []
-    for flag in block.heard_early(ring_flags(block.steps, block.turn)):
-        base = taken.get(flag.pair, 0)
-        taken[flag.pair] = base + block.turn.slots
-        if taken[flag.pair] > event_ids:
-            raise OutOfIds(block.turn)
-        flags.append((flag, base))
-    return Ring(block.turn, block.slots, block.steps, tuple(flags))
+class _Taken:
+    """Ids of flags that are in use, of each pair of queues."""
+
+    def __init__(self, ids: Mapping[Pair, frozenset[int]] | None = None) -> None:
+        self._ids = dict(ids or {})
+
+    def copy(self) -> _Taken:
+        return _Taken(self._ids)
+
+    def and_those(self, more: Mapping[Pair, frozenset[int]]) -> _Taken:
+        return _Taken(self._ids | {pair: self._ids.get(pair, frozenset()) | ids for pair, ids in more.items()})
+
+    def take(self, flag: RingFlag, block: _Block, event_ids: int) -> int:
+        """The first of as many ids in a row as a flag of a ring has."""
+        ids, slots = self._ids.get(flag.pair, frozenset()), block.turn.slots
+        for first in range(event_ids - slots + 1):
+            own = range(first, first + slots)
+            if ids.isdisjoint(own):
+                self._ids[flag.pair] = ids.union(own)
+                return first
+        raise OutOfIds(block.turn, flag.pair)
+
+
+@dataclass
+class _Ids:
+    """Gives the rings of all blocks their ids."""
+
+    blocks: Mapping[Turn, _Block]
+    event_ids: int
+
+    def within(self, steps: tuple[Step, ...], taken: _Taken, known: frozenset[Turn]) -> Rings:
+        """The rings of a block of statements, those further in included, but for ``known`` ones."""
+        buffers = {step.statement.buffer for step in steps if isinstance(step.statement, tirx.AllocBuffer)}
+        around, own = [step for step in steps if step.turns], dict[int, list[_Block]]()
+        for step in around:
+            mine = [turn for turn in step.turns if turn.buffers & buffers and turn not in known]
+            own[id(step)] = [self.blocks[turn] for turn in mine]
+            known = known.union(mine)
+        several = sum(map(bool, own.values())) > 1
+        apart = {flag.pair for of in own.values() for block in of for flag in block.flags} if several else set()
+        while True:
+            try:
+                return self._apart(around, own, taken, known, apart)
+            except OutOfIds as error:
+                if error.pair not in apart:
+                    raise
+                apart = apart - {error.pair}
+
+    def _apart(
+        self,
+        around: Sequence[Step],
+        own: Mapping[int, list[_Block]],
+        taken: _Taken,
+        known: frozenset[Turn],
+        apart: Set[Pair],
+    ) -> Rings:
+        """Those of which flags of some pairs of queues are apart; of the others, those of loops one after another are,
+        where there are enough ids for both.
+        """
+        taken, ids = taken.copy(), dict[tuple[Turn, RingFlag], int]()
+        for block in (block for of in own.values() for block in of):
+            for flag in (flag for flag in block.flags if flag.pair in apart):
+                ids[block.turn, flag] = taken.take(flag, block, self.event_ids - SPARE_IDS)
+        rings, inner = dict[int, tuple[Ring, ...]](), list[Rings]()
+        late, before, key_before = dict[int, frozenset[Pair]](), dict[Pair, frozenset[int]](), 0
+        for step in around:
+            key = id(step)
+            while True:
+                here = taken.and_those(before)
+                try:
+                    mine = self._rings(own[key], here, ids, self.event_ids - SPARE_IDS if before else self.event_ids)
+                    inside = [self.within(part, here, known) for part in step.parts]
+                    break
+                except OutOfIds as error:
+                    if not before or error.pair in apart:
+                        raise
+                    before = {pair: of for pair, of in before.items() if error.pair in before and pair != error.pair}
+            inner += inside
+            if mine:
+                rings[key] = mine
+                late[key_before] = frozenset(before)
+                before, key_before = _ids_of(mine, apart), key
+        of_turn = {ring.turn: ring for of in rings.values() for ring in of}
+        return _together([Rings(rings, of_turn, dict.fromkeys(rings, frozenset(apart)), late), *inner])
+
+    @staticmethod
+    def _rings(
+        blocks: Sequence[_Block], taken: _Taken, ids: Mapping[tuple[Turn, RingFlag], int], event_ids: int
+    ) -> tuple[Ring, ...]:
+        found = list[Ring]()
+        for block in blocks:
+            flags = list[tuple[RingFlag, int]]()
+            for flag in block.flags:
+                known = ids.get((block.turn, flag))
+                flags.append((flag, taken.take(flag, block, event_ids) if known is None else known))
+            found.append(Ring(block.turn, block.slots, block.steps, tuple(flags)))
+        return tuple(found)
+
+
+def _ids_of(rings: Iterable[Ring], without: Set[Pair]) -> dict[Pair, frozenset[int]]:
+    """Of all flags of all slots, by the queues; of some of these, none."""
+    found: dict[Pair, frozenset[int]] = {}
+    for ring in rings:
+        for source, target, event in ring.ids():
+            if (source, target) not in without:
+                found[source, target] = found.get((source, target), frozenset()) | {event}
+    return found
+
+
+def _together(found: Iterable[Rings]) -> Rings:
+    around, of_turn = dict[int, tuple[Ring, ...]](), dict[Turn, Ring]()
+    apart, late = dict[int, frozenset[Pair]](), dict[int, frozenset[Pair]]()
+    for one in found:
+        around |= one.around
+        of_turn |= one.of_turn
+        apart |= one.apart
+        late |= one.late
+    return Rings(around, of_turn, apart, late)
 
 
 # ---- how long a slot takes -----------------------------------------------------------------------------------------

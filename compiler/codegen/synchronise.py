@@ -22,15 +22,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 from compiler.codegen.events import Event, Step
 from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
-from compiler.codegen.rings import Ring, RingFlag, Rings, find_rings
+from compiler.codegen.rings import Pair, Ring, RingFlag, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
 _FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
 _HOISTING_ROUNDS = 3
+ALL_PAIRS = frozenset(permutations(Queue, 2))
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,15 @@ class _Planner:
         """The plan of a block within ``depth`` loops, and the state after it."""
         block = _Block(self.knowledge, self.event_ids, self._turning, self._taken, state)
         rings = [(self.rings.of_turn[step.turn], step.statement.var) for step in steps if step.turn is not None]
-        apart = [ring for step in steps if id(step) in self.rings.apart for ring in self.rings.around[id(step)]]
-        self._prime(apart, block)  # nobody waits for a queue to come to the loops, or to be through with them
+        apart = [(step, self.rings.apart[id(step)]) for step in steps if id(step) in self.rings.apart]
+        for step, pairs in apart:  # nobody waits for a queue to come to the loops, or to be through with them
+            self._prime(step, pairs, block)
+        before: list[tuple[Step, frozenset[Pair]]] = []  # whose flags the next rings do not have
         for at, step in enumerate(steps):
-            around = self.rings.around.get(id(step), ()) if id(step) not in self.rings.apart else ()
-            self._prime(around, block)
+            turns = id(step) in self.rings.around
+            others = ALL_PAIRS - self.rings.apart.get(id(step), frozenset())
+            if turns:
+                self._prime(step, others, block)
             block.turn(rings, at)
             for event in step.events:
                 block.order(event)
@@ -109,20 +115,25 @@ class _Planner:
                 self._parts(block, step, depth)
             else:
                 block.add(Planned(step))
-            self._drain(around, block)
+            if turns:
+                self._drain(before, block)
+                late = self.rings.late.get(id(step), frozenset())
+                self._drain([(step, others - late)], block)
+                before = [(step, late)]
         block.turn(rings, len(steps), last=True)
-        self._drain(apart, block)
+        self._drain([*before, *apart], block)
         return block.plan(), block.state
 
-    def _prime(self, rings: Sequence[Ring], block: _Block) -> None:
-        for ring in rings:
-            self._taken.update(ring.ids())
-            block.prime(ring)
+    def _prime(self, step: Step, pairs: frozenset[Pair], block: _Block) -> None:
+        for ring in self.rings.around[id(step)]:
+            self._taken.update(flag for flag in ring.ids() if flag[:2] in pairs)
+            block.prime(ring, pairs)
 
-    def _drain(self, rings: Sequence[Ring], block: _Block) -> None:
-        for ring in rings:
-            self._taken.subtract(ring.ids())
-            block.drain(ring)
+    def _drain(self, steps: Sequence[tuple[Step, frozenset[Pair]]], block: _Block) -> None:
+        for step, pairs in steps:
+            for ring in self.rings.around[id(step)]:
+                self._taken.subtract(flag for flag in ring.ids() if flag[:2] in pairs)
+                block.drain(ring, pairs)
 
     def _parts(self, block: _Block, step: Step, depth: int) -> None:
         """A branch: whatever either side leaves open is open."""
@@ -234,26 +245,30 @@ class _Block:
 
     # ---- rings
 
-    def prime(self, ring: Ring) -> None:
-        """Set the carried flags of all slots, once what waited for their ids before is known to have done so.
-
-        As early as that is so: the queue may have something else to wait for in front of the loops.
+    def prime(self, ring: Ring, pairs: frozenset[Pair]) -> None:
+        """Set the carried flags of all slots, of some pairs of queues, once what waited for their ids before is known
+        to have done so. As early as that is so: the queue may have something else to wait for in front of the loops.
         """
         for sync, flag in _syncs(ring, "wait_flag"):
-            self._make_known(flag.source, self.knowledge.flags(sync.flags))
+            if flag.pair in pairs:
+                self._make_known(flag.source, self.knowledge.flags(sync.flags))
         for sync, flag in _syncs(ring, "set_flag"):
-            if flag.carried:
+            if flag.carried and flag.pair in pairs:
                 self._put_early(sync)
 
-    def drain(self, ring: Ring) -> None:
-        """Wait for the carried flags of all slots: all executions are over, up to where the flags were set.
+    def drain(self, ring: Ring, pairs: frozenset[Pair]) -> None:
+        """Wait for the carried flags of all slots, of some pairs of queues: all executions are over, up to where the
+        flags were set.
 
-        What waits here does so behind all of that: none of the flags tells of it.
+        What waits here does so behind all of that: none of the flags tells of it. Nor does any tell of what is waited
+        for at another time.
         """
-        waits = [(sync, flag) for sync, flag in _syncs(ring, "wait_flag") if flag.carried]
+        waits = [(sync, flag) for sync, flag in _syncs(ring, "wait_flag") if flag.carried and flag.pair in pairs]
+        others = self.knowledge.flags(flag for flag in ring.ids() if flag[:2] not in pairs)
         for sync, flag in waits:
             self._put(sync)
-            self.state = self.knowledge.forget(self.state, flag.target, ring.told(flag, self.knowledge))
+            told = ring.told(flag, self.knowledge) & ~others
+            self.state = self.knowledge.forget(self.state, flag.target, told)
         for sync, _ in waits:
             self._wait(sync)
 

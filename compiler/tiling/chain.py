@@ -31,7 +31,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
 from compiler.tiling.convolution import problem_of
-from compiler.tiling.convolution_stages import CHANNELS, bring_bias, channels_last, merged, started_with_bias
+from compiler.tiling.convolution_stages import CHANNELS, channels_last, merged
 from compiler.tiling.convolution_tiles import (
     BLOCK_BYTES,
     C1,
@@ -53,6 +53,7 @@ from compiler.tiling.fusion import renamed
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles_of_all, works_in
+from compiler.tiling.started_sums import bring_bias, started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import room_bytes, told_like
 from compiler.tir.structure import structural_map, structural_walk

@@ -30,14 +30,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.convolution_stages import (
-    BIAS,
-    begins_with_table,
-    bring_bias,
-    channels_last,
-    merged,
-    started_with_bias,
-)
+from compiler.tiling.convolution_stages import channels_last, merged
 from compiler.tiling.convolution_tiles import (
     C0,
     C1,
@@ -65,6 +58,7 @@ from compiler.tiling.overlaid import overlaid
 from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
+from compiler.tiling.started_sums import BIAS, begins_with_table, bring_bias, started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of

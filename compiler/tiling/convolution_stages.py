@@ -1,38 +1,26 @@
-"""The stages behind a convolution's product: as few as can be, and channels side by side for as long as they are near.
+"""The stages behind a product: as few as can be, and channels side by side for as long as they are near.
 
-Sums leave the cube with the channels of a position side by side, results stand in DDR channel by channel. A store takes
-elements from wherever they lie in UB, so none has to be moved there. Sums leave it with all channels of all groups, of
-which a result may have fewer: it is stored without the others.
+Sums of a convolution leave the cube with the channels of a position side by side, results stand in DDR channel by
+channel. A store takes elements from wherever they lie in UB, so none has to be moved there. Sums leave it with all
+channels of all groups, of which a result may have fewer: it is stored without the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
 from tvm.s_tir import ScheduleError
 from tvm.sym import detect_linear_equation
 
-from compiler.emission.cube.bias import BIAS as MARK
-from compiler.emission.cube.halves import HALVES
-from compiler.isa.layout import FRACTAL
-from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
-from compiler.tiling.convolution_tiles import KD, KH, KW
-from compiler.tiling.epilogue import epilogue_of
 from compiler.tiling.masters import masters_of
 from compiler.tiling.schedule import schedule_of
-from compiler.tir.products import operands_of
-from compiler.tir.rewriter import substitute
-from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map, structural_walk
 
 CHANNELS = 1  # which axis of a result these are
-BT = "local.bt"
-BIAS = 2  # which of the reads of a product
 
 
 def merged(func: Any) -> Any:
@@ -214,104 +202,3 @@ def _first_of(wide: Any, narrow: Any) -> Any:
     func = te.create_prim_func([of_all, own])
     buffers = dict(zip(func.params, (wide, narrow), strict=True))
     return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))
-
-
-# ---- what sums begin with ----------------------------------------------------------------------------------------
-
-
-def started_with_bias(func: Any, chip: Chip) -> Any:
-    """The function whose sums begin with the bias that its first stage adds, where the cube can begin so.
-
-    It can where there is a table of it; where there is none, it can multiply ones with it, and does so where that pays.
-    """
-    sch = schedule_of(func)
-    master = masters_of(sch)[0].block
-    stages = cube.followers(sch, master)
-    if not stages or not (begins_with_table(chip) or _can_multiply(sch, master, chip)):
-        return func
-    product, stage = sch.get(master), sch.get(stages[0])
-    found: list[Any] = []
-
-    def sum_alone(total: Any) -> Any:
-        bias = _bias(total, product, stage, list(func.params))
-        if bias is None:
-            return total
-        found.append(bias)
-        return total.a
-
-    alone = structural_map(stage.body, (tirx.Add, sum_alone))
-    if len(found) != 1:
-        return func
-    own = [axis.var for axis in stage.iter_vars]
-    index = substitute(found[0].indices[0], dict(zip(own, product.body.indices, strict=True)))
-    (added,) = (region for region in stage.reads if region.source.same_as(found[0].source))
-    init = tirx.BufferStore(product.body.buffer, tirx.BufferLoad(added.source, [index]), list(product.body.indices))
-    region = tirx.BufferRegion(added.source, [ir.Range.from_min_extent(index, 1)])
-    others = [region for region in stage.reads if not region.same_as(added)]
-    begun = with_block(func, product, [*product.reads, region], product.body, init)
-    begun = with_block(begun, stage, others, alone, None)
-    return begun if begins_with_table(chip) or _pays_to_multiply(sch, begun, chip) else func
-
-
-def begins_with_table(chip: Chip) -> bool:
-    """Whether the cube reads what sums begin with from a table."""
-    return cube.path(chip, "l1", "bt") and cube.path(chip, "ddr", "l1")
-
-
-def _can_multiply(sch: Any, master: Any, chip: Chip) -> bool:
-    """Whether what sums begin with can be a product of its own.
-
-    Channels of a core begin with a block of them then, wherever they begin.
-    """
-    product = sch.get(master)
-    factors = {cube.isa_dtype(operand.source) for operand in operands_of(product)}
-    paths = (("ddr", "ub"), ("ub", "l1"), ("l1", "l0a"), ("l1", "l0b"))
-    channels = int(product.iter_vars[len(product.body.indices) - 1].dom.extent)
-    return factors == {"fp16"} and all(cube.path(chip, *each) for each in paths) and channels % FRACTAL == 0
-
-
-def _pays_to_multiply(sch: Any, begun: Any, chip: Chip) -> bool:
-    """Whether the vector unit would be busier without than the cube is with that product.
-
-    Half as busy is enough where nothing is left for it then, since the fixpipe does the rest, and windows are single
-    elements: what such short products make waits for whatever is behind them.
-    """
-    master, after = masters_of(sch)[0], schedule_of(begun)
-    product = sch.get(master.block)
-    extents = [int(axis.dom.extent) for axis in product.iter_vars]
-    of_cube = prod(extents[len(product.body.indices) :]) / chip.macs_per_cycle("fp16")
-    of_vector = epilogue_of(sch, master, joined=True).vector_bytes / chip.vector.bytes_per_cycle
-    single = all(extents[axis] == 1 for axis in (KD, KH, KW))
-    if single and not epilogue_of(after, masters_of(after)[0]).instructions:
-        return of_vector * 2 >= of_cube
-    return of_vector > of_cube + FRACTAL / chip.macs_per_cycle("fp16")
-
-
-def _bias(total: Any, product: Any, stage: Any, parameters: Sequence[Any]) -> Any | None:
-    """The load of the bias from a parameter, one element for each column of the product."""
-    loads = (total.a, total.b)
-    if not all(isinstance(load, ir.TensorLoad) for load in loads) or not total.a.source.same_as(product.body.buffer):
-        return None
-    added, axes = total.b, [axis.var for axis in stage.iter_vars]
-    if not any(added.source.same_as(one) for one in parameters) or len(added.indices) != 1:
-        return None
-    in_order = all(i.same_as(v) for i, v in zip(total.a.indices, axes, strict=True))
-    linear = detect_linear_equation(added.indices[0], axes)
-    per_column = len(linear) == len(axes) + 1 and isinstance(linear[-2], tirx.IntImm) and int(linear[-2]) == 1
-    return added if in_order and per_column and str(added.ty) == str(total.a.ty) else None
-
-
-def bring_bias(sch: Any, master: Any, at_far: Any, at_near: Any, chip: Chip) -> None:
-    """What sums begin with comes to L1 in every turn of a loop, and beside the cube in those of one in it."""
-    beside, what = (BT, MARK) if begins_with_table(chip) else (cube.L0B, HALVES)
-    far = sch.cache_read(master, BIAS, cube.L1)
-    near = sch.cache_read(master, BIAS, beside)
-    for copy, loop in ((near, at_near), (far, at_far)):
-        sch.compute_at(copy, loop, preserve_unit_loops=True)
-        cube.mark(sch, copy, loop, what)
-
-
-def with_block(func: Any, block: Any, reads: Sequence[Any], body: Any, init: Any) -> Any:
-    """The function with other contents of a block."""
-    changed = block_with(block, reads=list(reads), body=body, init=init)
-    return structural_map(func, (s_tir.SBlock, lambda one: changed if one.name_hint == block.name_hint else one))

@@ -18,12 +18,13 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.cube import Cut
 from compiler.tiling.masters import Master, masters_of
-from compiler.tiling.matmul_problem import Problem, Tile, describe, problem_of
+from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, Tile, describe, problem_of
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of, works_of
 from compiler.tiling.places import in_one_matrix
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
+from compiler.tiling.started_sums import bring_begin, matrix_started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.products import operands_of
 
@@ -62,7 +63,7 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
-    func = _in_one_matrix(func, chip)
+    func = matrix_started_with_bias(_in_one_matrix(func, chip), chip)
     sch = schedule_of(func)
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
@@ -141,6 +142,10 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
         sch.annotate(placed.chunk, cube.HELD, tile.pieces)
     columns = tile.columns if problem.has_columns and 0 < tile.columns < tile.n else None
     cube.place_slaves(sch, taken, slaves, placed, chip, columns, through_ub=tile.columns > 0)
+    if problem.bias_bytes:
+        stays = tile.n_trips * tile.n * TABLE_BYTES <= chip.memory.bt_bytes
+        at_near = placed.core if stays else placed.trips[order.index(n[0])]
+        bring_begin(sch, master.block, placed.core, at_near)
     cube.start_sum(sch, master.block, placed)
 
 

@@ -15,10 +15,12 @@ from compiler.tiling import cube
 from compiler.tiling.epilogue import NO_EPILOGUE, Epilogue, epilogue_of
 from compiler.tiling.grids import Grid
 from compiler.tiling.masters import Master, last_variable
+from compiler.tiling.started_sums import bias_bytes
 from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 
 NO_LIMIT = 1 << 62
+TABLE_BYTES = 4  # of what the sum of one column begins with
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Problem:
     near: frozenset[str] = frozenset()  # of "a", "b" and "c", what lies in LLB
     common: frozenset[str] = frozenset()  # of "a" and "b", what other clusters load, too
     room_bytes: int = NO_LIMIT  # of LLB, for what cores share
+    bias_bytes: int = 0  # of an element of what sums begin with, in L1; none where that is zero
 
     @cached_property
     def itemsize(self) -> int:
@@ -81,6 +84,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         near=frozenset(name for name, buffer in places.items() if memory_of_parameter(func, buffer) == "llb"),
         common=frozenset(name for name, buffer in places.items() if buffer in common_parameters(func, chip)),
         room_bytes=room_bytes(func, chip),
+        bias_bytes=bias_bytes(sch, master.block),
     )
 
 
@@ -110,11 +114,12 @@ class Tile:
         k0 = problem.k0
         m16, n16 = ceil_to(self.m, FRACTAL), ceil_to(self.n, FRACTAL)
         return {
-            "l1": sum(self.l1_bytes(problem)) + self.passing_bytes(problem),
+            "l1": sum(self.l1_bytes(problem)) + self.passing_bytes(problem) + self.begin_bytes(problem),
             "l0a": m16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0b": n16 * ceil_to(self.step, k0) * problem.itemsize,
             "l0c": m16 * n16 * 4,
             "ub": self.m * ceil_to(self.columns, k0) * problem.ub_bytes,
+            "bt": n16 * TABLE_BYTES if problem.bias_bytes else 0,
         }
 
     @property
@@ -140,6 +145,10 @@ class Tile:
         k0 = problem.k0
         elements = self.n * ceil_to(depth, k0) if problem.transposed_b else depth * ceil_to(self.n, k0)
         return elements * problem.itemsize
+
+    def begin_bytes(self, problem: Problem) -> int:
+        """Of what all sums of a core begin with."""
+        return self.n_trips * self.n * problem.bias_bytes
 
     def passing_bytes(self, problem: Problem) -> int:
         """Of a chunk of what is held in part."""

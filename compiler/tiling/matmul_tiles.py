@@ -13,7 +13,7 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.grids import grids, readers
-from compiler.tiling.matmul_problem import Problem, Tile
+from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, Tile
 from compiler.tiling.matmul_work import line_share, works_of
 from compiler.tiling.search import analytical_cycles_of_all
 
@@ -58,7 +58,8 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
             fitting = 0
             for n_trips, n in _cuts(problem.n, grid.blocks[1]):
                 step = _step(problem, chip, slots, m, n)
-                if m * n * 4 > chip.memory.l0c_bytes or not step:
+                in_table = n * TABLE_BYTES if problem.bias_bytes else 0
+                if m * n * 4 > chip.memory.l0c_bytes or in_table > chip.memory.bt_bytes or not step:
                     continue
                 groups = (
                     ceil_div(problem.m, grid.cores[0] * m_trips * m),
@@ -187,7 +188,7 @@ def _fits(tile: Tile, problem: Problem, chip: Chip, slots: int) -> bool:
     a, b = tile.l1_bytes(problem)
     # A second slot of what is held would only be of use from one block of the result to the next.
     in_l1 = (a if tile.held == "a" else a * slots) + (b if tile.held == "b" else b * slots)
-    if in_l1 + tile.passing_bytes(problem) * slots > chip.memory.l1_bytes:
+    if in_l1 + tile.passing_bytes(problem) * slots + tile.begin_bytes(problem) > chip.memory.l1_bytes:
         return False
     taken = tile.bytes_of(problem)
     del taken["l1"]

@@ -25,7 +25,7 @@ from tvm_ffi import structural_equal
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
 from compiler.tiling.chain import Parts, part_of, problem_of_part, writes
-from compiler.tiling.convolution_stages import merged, started_with_bias, with_block
+from compiler.tiling.convolution_stages import merged
 from compiler.tiling.convolution_tiles import C1, DO, GROUP, HO, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import SLOTS, works_of
 from compiler.tiling.epilogue import NO_EPILOGUE
@@ -33,6 +33,7 @@ from compiler.tiling.fusion import renamed
 from compiler.tiling.masters import masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles_of_all, queue_cycles, works_in
+from compiler.tiling.started_sums import started_with_bias, with_block
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import room_bytes
 from compiler.tir.rewriter import loop_with, sequence, statements, substitute

@@ -24,7 +24,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
 from compiler.tiling.chain import single
-from compiler.tiling.convolution_stages import channels_last, merged, started_with_bias
+from compiler.tiling.convolution_stages import channels_last, merged
 from compiler.tiling.convolution_tiles import DO, GROUP, HO, KD, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import HANDOVER_CYCLES, SLOTS, Columns, map_load, works_of
 from compiler.tiling.epilogue import Epilogue, work_of_stages
@@ -32,6 +32,7 @@ from compiler.tiling.masters import masters_of
 from compiler.tiling.places import in_one_row
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, works_in
+from compiler.tiling.started_sums import started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import memory_of_parameter
 

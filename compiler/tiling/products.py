@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise, product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
@@ -25,11 +25,12 @@ from compiler.tiling.chain import Parts, may_stay
 from compiler.tiling.cube import Cut, Placed
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul import as_one_matrix
-from compiler.tiling.matmul_problem import Problem, problem_of
+from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, problem_of
 from compiler.tiling.matmul_tiles import MOST
 from compiler.tiling.matmul_work import line_share
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
+from compiler.tiling.started_sums import bring_begin, matrix_started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.products import operands_of
 
@@ -38,8 +39,10 @@ AXES = ("m", "n", "k")  # of each product, one of each
 TRIPS = 8  # of a core, at most, that are worth a try
 PIECES = 4  # ways to cut the columns of one product that are tried
 CHUNK_BYTES = (0, 1 << 14)  # about so much of a matrix comes to L1 at once, or what one step takes
+TRIES = 6  # tiles that the first one is compared with: how products go over into one another, their work tells badly
 SMALL = 16  # a matrix of which L1 holds so many comes at once
 HANDOVER_CYCLES = 300  # from a product's last results to the next one's first
+ENTRIES = 3  # of a queue, for one part of a result: its work and the flags around it
 SCALAR_STEP = 24  # instructions that the scalar unit runs for one step
 
 
@@ -75,6 +78,7 @@ class ProductsSpace:
     func: Any
     problems: tuple[Problem, ...]
     chip: Chip
+    tries: ClassVar[int] = TRIES
 
     def tiles(self) -> list[Tile]:
         return self._all
@@ -100,11 +104,12 @@ def space(func: Any, chip: Chip) -> ProductsSpace:
     if not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(NAME, "a path from UB to L1, which the chip has not")
     func = as_one_matrix(func)
-    problems = [_problem_of_part(part, chip) for part in Parts.of(func, chip, _begin, NAME).functions]
+    prepared = [matrix_started_with_bias(part, chip) for part in Parts.of(func, chip, _begin, NAME).functions]
+    problems = [_problem_of_part(part, chip) for part in prepared]
     able = tuple(problem for problem in problems if problem is not None)
     if len(able) < len(problems) or not all(follows(*pair) for pair in pairwise(able)):
         raise NoFeasibleTile(NAME, "products that do not multiply all of what the one before makes")
-    found = ProductsSpace(func, able, chip)
+    found = ProductsSpace(Parts(tuple(prepared)).joined(func), able, chip)
     if not found.tiles():
         raise NoFeasibleTile(NAME, "tiles of all columns")
     return found
@@ -181,6 +186,8 @@ def _pieces(problem: Problem, rows: int, chunk_bytes: int, chip: Chip, slots: in
     """Those for which there is room beside the cube and in UB, and that take the shortest time."""
     memory, size, rows16 = chip.memory, problem.itemsize, ceil_to(rows, FRACTAL)
     most = min(memory.l0c_bytes // (rows16 * 4), MOST)
+    if problem.bias_bytes:
+        most = min(most, memory.bt_bytes // TABLE_BYTES)
     found = list[Piece]()
     widths = {ceil_to(ceil_div(problem.n, count), FRACTAL) for count in range(1, ceil_div(problem.n, FRACTAL) + 1)}
     for columns in sorted(width for width in widths if width <= most):
@@ -214,14 +221,24 @@ class _Effort(NamedTuple):
     parts: int  # in which all of them leave
     steps: int  # of each piece
     chunks: int
+    held: float  # of these parts, in a queue
     alone: bool  # whether L0C has no room for a second piece
 
     @property
     def behind(self) -> float:
-        """From when all is summed until all is out: of the last piece, and what the vector unit has left to do."""
-        waiting = 2 if self.vector > self.cube and self.pieces > 1 else 1
+        """From when all is summed until all is out: of the last piece, and what the busiest of those that take it out
+        has left to do. What comes next is not even dispatched while they have more to do than a queue holds.
+        """
+        slowest = max(self.fix, self.vector)
+        waiting = 2 if slowest > self.cube and self.pieces > 1 else 1
         of_part = self.fix + self.vector + self.store
-        return waiting * self.vector / self.pieces + of_part / self.parts
+        late = min(slowest * max(0.0, 1 - self.held / self.parts), HANDOVER_CYCLES)
+        return waiting * slowest / self.pieces + of_part / self.parts + late
+
+    @property
+    def ahead(self) -> float:
+        """From when what the product before makes is there until the cube begins: of the first step."""
+        return self.mte1 / (self.pieces * self.steps)
 
     @property
     def waits(self) -> float:
@@ -230,7 +247,7 @@ class _Effort(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        return max(self.cube + self.waits, self.mte1, self.vector, self.fix) + self.behind
+        return max(self.cube + self.waits, self.mte1, self.vector, self.fix) + self.ahead + self.behind
 
 
 def _effort(problem: Problem, piece: Piece, rows: int, chip: Chip) -> _Effort:
@@ -251,13 +268,14 @@ def _effort(problem: Problem, piece: Piece, rows: int, chip: Chip) -> _Effort:
         parts=parts,
         steps=steps,
         chunks=ceil_div(steps, piece.steps),
+        held=chip.queues.depth / ENTRIES,
         alone=2 * rows16 * width * 4 > chip.memory.l0c_bytes,
     )
 
 
 def _fits(tile: Tile, problems: Sequence[Problem], chip: Chip, slots: int) -> bool:
     taken = bytes_of(tile, problems)
-    times = {"l1": 1, "l0a": slots, "l0b": slots, "l0c": 1, "ub": slots}
+    times = {"l1": 1, "l0a": slots, "l0b": slots, "l0c": 1, "ub": slots, "bt": 1}
     return all(taken[name] * count <= chip.memory_bytes(name) for name, count in times.items())
 
 
@@ -269,6 +287,7 @@ def bytes_of(tile: Tile, problems: Sequence[Problem]) -> dict[str, int]:
     for problem, piece in zip(problems, tile.pieces, strict=True):
         slot = ceil_to(piece.chunk, k0) * ceil_to(piece.columns, FRACTAL) * size
         l1 += _matrix_bytes(problem) if piece.held else 2 * slot
+        l1 += problem.n * problem.bias_bytes
     widths = [ceil_to(piece.columns, FRACTAL) for piece in tile.pieces]
     both = list(zip(problems, tile.pieces, widths, strict=True))
     return {
@@ -277,6 +296,7 @@ def bytes_of(tile: Tile, problems: Sequence[Problem]) -> dict[str, int]:
         "l0b": max(piece.step * width * size for _, piece, width in both),
         "l0c": max(rows16 * width * 4 for width in widths),
         "ub": max(tile.rows * ceil_to(piece.leaving, FRACTAL) * problem.ub_bytes for problem, piece, _ in both),
+        "bt": max(width * TABLE_BYTES if problem.bias_bytes else 0 for problem, _, width in both),
     }
 
 
@@ -309,7 +329,7 @@ def work_of(tile: Tile, problems: Sequence[Problem], chip: Chip) -> Work:
         mte3 += trips * (made / leave.bytes_per_cycle if problem is last else effort.store)
         turns += times * loads
         # The next product begins when the last piece is there.
-        serial += trips * (effort.behind + effort.waits + HANDOVER_CYCLES)
+        serial += trips * (effort.ahead + effort.behind + effort.waits + HANDOVER_CYCLES)
     steps = trips * sum(effort.pieces * effort.steps for effort in efforts)
     return Work(
         cores=tile.cores,
@@ -379,6 +399,7 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     made = _bring_operands(sch, masters[-1].block, placed, trip, problems[-1], tile, -1)
     columns = tile.pieces[-1].leaving if tile.pieces[-1].leaving < tile.pieces[-1].columns else None
     cube.place_slaves(sch, result, slaves, placed, chip, columns, through_ub=True)
+    _bring_begin(sch, masters[-1], placed, trip, placed.trips[-1], problems[-1], chip)
     starts = [(masters[-1].block, placed)]
     for at in range(len(masters) - 2, -1, -1):
         piece = tile.pieces[at]
@@ -401,10 +422,20 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
         inner = cube.cut_inside(sch, masters[at], pieces, Cut(piece.steps, piece.step))
         inner = replace(inner, core=placed.core)
         made = _bring_operands(sch, masters[at].block, inner, trip, problems[at], tile, at)
+        _bring_begin(sch, masters[at], placed, trip, pieces, problems[at], chip)
         starts.append((masters[at].block, inner))
     cube.mark(sch, made, trip, "operand")
     for block, loops in starts:
         cube.start_sum(sch, block, loops)
+
+
+def _bring_begin(
+    sch: Any, master: Master, placed: Placed, trip: Any, pieces: Any, problem: Problem, chip: Chip
+) -> None:
+    """Bring what sums begin with, where it is a bias: that of all columns at once, where the table holds so many."""
+    if problem.bias_bytes:
+        stays = ceil_to(problem.n, FRACTAL) * TABLE_BYTES <= chip.memory.bt_bytes
+        bring_begin(sch, master.block, placed.core, trip if stays else pieces)
 
 
 def _is_among(block: Any, blocks: Sequence[Any]) -> bool:
@@ -431,12 +462,13 @@ def _cut_last(sch: Any, master: Master, tile: Tile) -> Placed:
 
 def _bring_operands(sch: Any, block: Any, placed: Placed, trip: Any, problem: Problem, tile: Tile, at: int) -> Any:
     """Rows of the left matrix come to L1 for a trip, with all of their columns; the block that brings them."""
-    piece, far = tile.pieces[at], sch.cache_read(block, 0, cube.L1)
+    piece = tile.pieces[at]
+    # Of one trip, each comes when it is needed. It is there sooner than what the product before makes.
+    at_weights = placed.chunk if not piece.held else placed.core if tile.trips > 1 else trip
+    cube.bring_operand(sch, block, 1, cube.L0B, at_weights, placed.step, transposed=problem.transposed_b)
+    far = sch.cache_read(block, 0, cube.L1)
     near = sch.cache_read(block, 0, cube.L0A)
     sch.compute_at(near, placed.step, preserve_unit_loops=True)
     cube.mark(sch, near, placed.step, "operand")
     sch.compute_at(far, trip, preserve_unit_loops=True)
-    # Of one trip, each comes when it is needed.
-    at_weights = placed.chunk if not piece.held else placed.core if tile.trips > 1 else trip
-    cube.bring_operand(sch, block, 1, cube.L0B, at_weights, placed.step, transposed=problem.transposed_b)
     return far

@@ -92,12 +92,12 @@ class DoubleBuffer(Pass):
         if any(block.slots < block.least for block in blocks):
             return None
         wanted = {block: self._slots_for(block, written, rings) for block in blocks if block.slots == 2}
-        apart = len(rings.apart)
+        apart = _apart(rings)
         for most in range(self.most_slots, 2, -1):
             for block, slots in wanted.items():
                 block.slots = min(slots, most)
             written, rings = _fitting(subject, blocks, chip, tried)
-            if len(rings.apart) >= apart:
+            if _apart(rings) >= apart:
                 break
         return written.func if written.allocations else subject
 
@@ -113,6 +113,11 @@ class DoubleBuffer(Pass):
         wanted = ceil(executions_at_once(ring)) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
         most = self.most_slots if block.turns > self.most_slots else 3
         return min(max(3 if late else 2, wanted), most, block.turns)
+
+
+def _apart(rings: Rings) -> int:
+    """How many loops wait for nothing that loops before them did, each counted for every pair of queues."""
+    return sum(map(len, rings.apart.values()))
 
 
 def _fitting(

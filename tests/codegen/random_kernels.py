@@ -1,7 +1,8 @@
 """Random kernels in instruction form over few buffers: loops, branches and extents that depend on data.
 
 With ``local`` buffers, blocks have some of their own, which are loaded first and then used as the others are. In
-``fixed`` ones nothing depends on data: one run is as all others.
+``fixed`` ones nothing depends on data: one run is as all others. Some have loops in a row, which load, work on and
+store buffers of their own.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ def random_kernel(seed: int, *, local: bool = False, fixed: bool = False, most: 
     return _Maker(seed, local, fixed, most).kernel()
 
 
+def loops_in_a_row(seed: int) -> Any:
+    return _Maker(seed, local=True, fixed=True, most=4).kernel(in_a_row=True)
+
+
 def _int(value: Any) -> Any:
     return tirx.IntImm("int32", value) if isinstance(value, int) else value
 
@@ -58,13 +63,14 @@ class _Maker:
         self.near = tirx.decl_buffer((WORDS,), "float32", "near", scope="shared.l1")
         self.core = tirx.Var("bx", "int32")
 
-    def kernel(self) -> Any:
+    def kernel(self, *, in_a_row: bool = False) -> Any:
         """Fills all buffers, does something at random, and stores what came of it."""
         allocations = [tirx.AllocBuffer(buffer) for buffer in (*self.tiles, self.words, self.near)]
         fills = [self._load(tile, 0, self.random.randrange(128), WORDS) for tile in self.tiles]
         fills.append(call("ld.ddr.l1.fp32.1d", at(self.near, 0), 1, at(self.source, 0), 1, WORDS))
         fills.append(call("ld.ddr.ub.int32.1d", at(self.words, 0), 1, at(self.control, 0), 1, WORDS))
-        middle = [self._statement([], 0) for _ in range(self.random.randint(2, self.most))]
+        middle = [self._statement([], 0) for _ in range(self.random.randint(2, self.most))] if not in_a_row else []
+        middle += self._row([]) if in_a_row else []
         ends = [self._store(tile, 0, n * WORDS, WORDS) for n, tile in enumerate(self.tiles)]
         body = tirx.SeqStmt([*allocations, *fills, *middle, *ends])
         axis = tirx.IterVar((0, CORES), self.core, tirx.IterVar.ThreadIndex, "blockIdx.x")
@@ -165,6 +171,35 @@ class _Maker:
         extent = self.random.choice(extents)
         body = self._block([*loops, (variable, trips)], depth + 1)
         return tirx.For(variable, 0, extent, tirx.ForKind.SERIAL, body)
+
+    def _row(self, loops: Loops) -> list[Any]:
+        """Loops one after another, some statements between them; now and then, all of that in another loop."""
+        found: list[Any] = []
+        for _ in range(self.random.randint(2, 5)):
+            variable, trips = tirx.Var(f"r{self.random.getrandbits(32)}", "int32"), self.random.randint(2, 6)
+            found.append(tirx.For(variable, 0, trips, tirx.ForKind.SERIAL, self._turn([*loops, (variable, trips)])))
+            if self.random.random() < 0.3:
+                found.append(self._vector(loops, 3))
+        if not loops and self.random.random() < 0.4:
+            variable = tirx.Var(f"o{self.random.getrandbits(32)}", "int32")
+            return [tirx.For(variable, 0, 2, tirx.ForKind.SERIAL, tirx.SeqStmt(self._row([(variable, 2)])))]
+        return found
+
+    def _turn(self, loops: Loops) -> Any:
+        """What is loaded, or held already, is worked on, and the result stored or held."""
+        x, y = (
+            tirx.decl_buffer((WORDS,), "float32", f"{n}{self.random.getrandbits(32)}", scope="local.ub") for n in "xy"
+        )
+        statements = [tirx.AllocBuffer(x), tirx.AllocBuffer(y)]
+        held, target = self.random.choice(self.tiles), self.random.choice([y, y, self.random.choice(self.tiles)])
+        source = self.random.choice([x, x, held])
+        if source is x:
+            statements.append(self._load(x, 0, self._index(loops, WORDS, SOURCE), WORDS))
+        half = tirx.FloatImm("float32", 1.5)
+        statements.append(call("vadds.fp32.1d", at(target, 0), 1, at(source, 0), 1, half, WORDS))
+        if target is y:
+            statements.append(self._store(y, 0, self._index(loops, WORDS, OUT_PER_CORE), WORDS))
+        return tirx.SeqStmt(statements)
 
     def _branch(self, loops: Loops, depth: int) -> Any:
         if self.fixed:

@@ -23,7 +23,7 @@ CHIPS = [load_chip(name) for name in ("tiny", "tw1", "tw2")]
 TINY = CHIPS[0]
 # What generation 1 lacks: tables for bias and scales, and a way from L0C that does not pass UB.
 LACKING = {
-    "tw1": {"ldbt", "ldfb", "madbias", "mbias", "fixquant", "fixadd"},
+    "tw1": {"ldbt", "ldbtw", "ldfb", "madbias", "mbias", "fixquant", "fixadd"},
     "tw2": {"pld", "pldnz", "pldnzt"},  # which has one cluster
 }
 

@@ -1,4 +1,7 @@
-"""What sums begin with on its way to BT: one element for each column, dense in DDR, L1 and BT."""
+"""What sums begin with on its way to BT: one element for each column, dense in DDR or LLB, L1 and BT.
+
+What is narrower than sums becomes as wide as they are in BT.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,23 @@ from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 
 BIAS = "bias"
-WAYS = {("ddr", "l1"): "ld", ("l1", "bt"): "ldbt"}
+WAYS = {("ddr", "l1"): "ld", ("llb", "l1"): "ld", ("l1", "bt"): "ldbt"}
 
 
 @recogniser
 def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``l1[at + n] = far[first + n]``, where loads of a part at a time fill L1, and ``bt[n] = l1[at + n]``."""
-    if mark_of(nest) != BIAS or nest.value.op != "load":
+    """``l1[at + n] = far[first + n]``, where loads of a part at a time fill L1, and ``bt[n] = l1[at + n]``, where what
+    is read may be cast.
+    """
+    widens = nest.value.op == "cast"
+    value = nest.value.args[0] if widens else nest.value
+    if mark_of(nest) != BIAS or value.op != "load":
         return
-    target, source, loop = nest.target, nest.value.value, nest.loops[0] if nest.loops else None
+    target, source, loop = nest.target, value.value, nest.loops[0] if nest.loops else None
     name = WAYS.get((source.memory, target.memory))
+    if widens and (name != "ldbt" or target.dtype != "fp32"):
+        yield Rejection("ldbtw", f"only what comes to BT is made wider on its way, as fp32: not {target.dtype}")
+        return
     if name is None or not is_row(target, nest) or not is_row(source, nest):
         yield Rejection("ldbt", "the bias is no row")
         return
@@ -38,7 +48,8 @@ def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
     if target.memory == "bt" and not is_zero(target.base):
         yield Rejection(name, "the bias does not begin with BT")
         return
-    mods = ("ddr", "l1", target.dtype, "1d") if name == "ld" else (target.dtype,)
+    name = "ldbtw" if widens else name
+    mods = (source.memory, "l1", target.dtype, "1d") if name == "ld" else (source.dtype,)
     price = instruction_cycles(name, mods, (0, 1, 0, 1, bound(loop)) if name == "ld" else (0, 0, bound(loop)), chip)
     if isinstance(price, str):
         yield Rejection(name, price)

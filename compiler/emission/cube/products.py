@@ -7,11 +7,12 @@ from typing import Any
 
 from tvm import tirx
 
-from compiler.emission.calls import address_at, guarded, instruction
+from compiler.emission.calls import address_at, guarded, instruction, number
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
 from compiler.emission.cube.places import (
     FRACTAL_ROW_BYTES,
+    constant,
     even_step,
     index_of,
     is_gapless,
@@ -23,7 +24,7 @@ from compiler.emission.cube.places import (
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term
-from compiler.isa.dtypes import CUBE_TYPES, DTYPES
+from compiler.isa.dtypes import ALIGNMENT_BYTES, CUBE_TYPES, DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
@@ -133,11 +134,12 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
     name, target = "mfill" if bias is None else "mbias", address_at(nest.target.buffer, place[0])
     if bias is None:
         slots, values = [target, m, n, float(nest.value.value)], (0, *sizes, 0)
-    elif is_zero(bias.base) and even_step(bias, columns) in (0, 1) and even_step(bias, rows) == 0:
-        slots, values = [target, address_at(bias.buffer, 0), m, n], (0, 0, *sizes)
     else:
-        yield Rejection(name, "the bias is not one element for each column")
-        return
+        first = _first_of_table(bias)
+        if first is None or even_step(bias, columns) not in (0, 1) or even_step(bias, rows) != 0:
+            yield Rejection(name, "the bias is not one element for each column, from where the cube may begin to read")
+            return
+        slots, values = [target, address_at(bias.buffer, first), m, n], (0, 0, *sizes)
 
     def build() -> Any:
         return guarded(nest.loops, instruction(name, (nest.target.dtype,), slots))
@@ -147,3 +149,11 @@ def start(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection(name, price)
     else:
         yield Candidate(f"{name}.{nest.target.dtype}", price, 1, build, kind="cube")
+
+
+def _first_of_table(bias: Access) -> Any | None:
+    """The byte of the table at which a bias begins, where the cube may begin to read there."""
+    offset = bias.surroundings.simplify(number(bias.base * DTYPES[bias.dtype].itemsize))
+    aligned = bias.surroundings.analyzer.can_prove(tirx.floormod(offset, ALIGNMENT_BYTES["bt"]) == 0)
+    known = constant(offset)
+    return (offset if known is None else known) if aligned else None

@@ -327,14 +327,14 @@ def _fill_l0(opcode: int, memory: str) -> Row:
     )
 
 
-def _vector_load(opcode: int, mnemonic: str, memory: str, doc: str, *choices: str) -> Row:
+def _vector_load(opcode: int, mnemonic: str, memory: str, doc: str, *choices: str, held_as: str = "@dtype") -> Row:
     return _row(
         opcode,
         mnemonic,
         Queue.MTE1,
         doc,
         (
-            Tensor("dst", "w", memory, extents=lambda args: (args.n,), strides="dense"),
+            Tensor("dst", "w", memory, held_as, extents=lambda args: (args.n,), strides="dense"),
             Tensor("src", "r", "l1", extents=lambda args: (args.n,), strides="dense"),
             Shape(("n",), hi=4095, follows_rank=False),
         ),
@@ -407,6 +407,14 @@ _FROM_L1 = [
         (_ANY, RANK),
         (path_exists, destination_strides_differ),
         lambda args, source: source,
+    ),
+    _vector_load(
+        251,
+        "ldbtw",
+        "bt",
+        "a bias, one element per column of C, to BT, where it is as wide as the sums of such factors",
+        *("fp16", "bf16"),
+        held_as="@accumulator",
     ),
 ]
 

@@ -212,6 +212,14 @@ def _to_table(memory: str) -> Check:
     return check
 
 
+def ldbtw(machine: Machine, row: Row, mods: Mods, dtype: str) -> None:
+    for n in (1, 16, 77):
+        values = machine.noise(dtype, n)
+        machine.poke("l1", 96, dtype, np.arange(n), values)
+        machine.run(row, mods, dst=64, src=96, n=n)
+        assert same_bits(machine.peek("bt", 64, "fp32", np.arange(n)), values.astype(np.float32))
+
+
 def _constant(dtype: str, value: float) -> np.ndarray:
     kind = DTYPES[dtype]
     if kind.is_float:
@@ -254,6 +262,7 @@ CHECKS: dict[str, Check] = {
     "ldl0bt": _to_l0b(True),
     "img2col": img2col,
     "ldbt": _to_table("bt"),
+    "ldbtw": ldbtw,
     "ldfb": _to_table("fb"),
     "filll1": filll1,
     "filll0a": _fill("l0a"),

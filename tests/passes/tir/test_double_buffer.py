@@ -14,8 +14,11 @@ from tvm.script import tirx as T
 
 from ci.sync_mutation import sync_instructions, without
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
+from compiler.codegen.events import Reader
 from compiler.codegen.instruction_form import SLOTS, read_call
 from compiler.codegen.memory import SPILLED_BYTES
+from compiler.codegen.ordering import Order
+from compiler.codegen.rings import find_rings
 from compiler.errors import HazardError
 from compiler.isa.program import Program
 from compiler.sim.simulator import simulate
@@ -27,7 +30,7 @@ from passes.tir.insert_sync import InsertSync
 from passes.tir.minimise_sync import MinimiseSync
 from tests.codegen import random_kernels
 from tests.codegen.kernels import linked, run
-from tests.codegen.random_kernels import ARGUMENTS, ROLES, random_kernel
+from tests.codegen.random_kernels import ARGUMENTS, ROLES, loops_in_a_row, random_kernel
 
 CHIPS = ("tiny", "tw1", "tw2")
 TINY = load_chip("tiny")
@@ -308,6 +311,66 @@ def test_loops_in_a_row_do_not_wait_for_one_another() -> None:
         result = run(linked([(DoubleBuffer().run(twice, each), ("a", "o"))], each, roles), each, {"a": a})
         cycles.append(result.cycles)
     assert cycles[0] < cycles[1]
+
+
+@pytest.mark.parametrize("ids", [3, 4, 6, 8])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loops_in_a_row_are_free_of_hazards(seed: int, ids: int) -> None:
+    """With as few flags as they may come to share: between all loops, between some, or not at all."""
+    chip = dataclasses.replace(load_chip(CHIPS[seed % 3]), event_ids=ids)
+    func, inputs = loops_in_a_row(seed), random_kernels.inputs(seed)
+    ringed = DoubleBuffer().run(func, chip)
+    outputs = [
+        run(linked([(kernel, ARGUMENTS)], chip, ROLES), chip, inputs, seed % 4).outputs["out"]
+        for kernel in (func, ringed)
+    ]
+    np.testing.assert_array_equal(*outputs)
+    synced, reader = InsertSync().run(AllocateMemory().run(ringed, chip), chip), Reader(chip, synchronised=True)
+    assert Order(reader.kernel(synced), reader.events, ids).holds()
+
+
+def _shared(seed: int, ids: int) -> tuple[bool, bool]:
+    """Whether some rings have flags of their own, and whether some share none with the next."""
+    chip = dataclasses.replace(TINY, event_ids=ids)
+    placed = AllocateMemory().run(DoubleBuffer().run(loops_in_a_row(seed), chip), chip)
+    rings = find_rings(Reader(chip).kernel(placed), ids)
+    return any(rings.apart.values()), any(rings.late.values())
+
+
+def test_random_loops_in_a_row_share_flags_in_all_ways() -> None:
+    apart, late = zip(*(_shared(seed, ids) for seed in range(6) for ids in (3, 4, 6, 8)), strict=True)
+    assert 0 < sum(apart) < len(apart)
+    assert 0 < sum(late) < len(late)
+
+
+@T.prim_func(s_tir=True, private=True)
+def thrice(a: T.Buffer((3, 6, 64), "float32"), o: T.Buffer((3, 6, 64), "float32")) -> None:
+    """Three loops over rings of their own."""
+    for i in range(6):
+        x = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[0, i, 0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[0, i, 0]), 1, T.address_of(x[0]), 1, 64)
+    for i in range(6):
+        x = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[1, i, 0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[1, i, 0]), 1, T.address_of(x[0]), 1, 64)
+    for i in range(6):
+        x = T.alloc_buffer((64,), scope="local.ub")
+        T.call_extern("void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[0]), 1, T.address_of(a[2, i, 0]), 1, 64)
+        T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[2, i, 0]), 1, T.address_of(x[0]), 1, 64)
+
+
+def test_loops_wait_for_the_one_before_the_last_where_ids_do_not_last_for_all() -> None:
+    """Two slots each: five ids are enough for two loops and one more flag, three for one loop."""
+    a = np.random.default_rng(0).standard_normal((3, 6, 64)).astype(np.float32)
+    cycles = []
+    for ids in (8, 5, 3):
+        chip = dataclasses.replace(load_chip("tw2"), event_ids=ids)
+        func = DoubleBuffer(most_slots=2).run(thrice, chip)
+        result = run(linked([(func, ("a", "o"))], chip, {"a": "input", "o": "output"}), chip, {"a": a})
+        np.testing.assert_array_equal(result.outputs["o"], a)
+        cycles.append(result.cycles)
+    assert cycles[0] < cycles[1] < cycles[2]
 
 
 @T.prim_func(s_tir=True, private=True)
