@@ -69,6 +69,7 @@ def import_model(
     from compiler.frontend.importer import Importer
     from compiler.frontend.joined_products import join_products
     from compiler.frontend.module import emit_module
+    from compiler.frontend.pointwise_products import as_products
     from compiler.frontend.spelled_norms import fuse_norms
 
     model = source if isinstance(source, Model) else load_model(source, limits=limits)
@@ -78,6 +79,7 @@ def import_model(
     fixed = _checked_values(model, values or {})
     inputs, outputs = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     importer.graph.calls = fuse_norms(importer.graph, outputs)
+    importer.graph.calls = as_products(importer.graph, outputs)
     importer.graph.calls = join_products(importer.graph, outputs)
     emitted = emit_module(importer.graph, inputs, outputs)
     return Imported(

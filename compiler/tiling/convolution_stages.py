@@ -23,29 +23,29 @@ from compiler.tir.structure import structural_map, structural_walk
 CHANNELS = 1  # which axis of a result these are
 
 
-def merged(func: Any) -> Any:
-    """The function with what follows its product in fewer stages.
+def merged(func: Any, *, moves: bool = True) -> Any:
+    """The function with what follows its product in fewer stages; without ``moves``, only such as move nothing.
 
     The stage that takes the sums out writes them to where the stages behind it move them, cut off below zero where
     that is all that one of these does. Other stages read what another one moves where it was. A stage that adds what
     other tensors hold cuts off below zero, too: one instruction does both.
     """
-    while (further := _merged_once(func)) is not None:
+    while (further := _merged_once(func, moves)) is not None:
         func = further
     sch = schedule_of(func)
     stages = cube.followers(sch, masters_of(sch)[0].block)
-    for stage in stages[1:]:
+    for stage in stages[1:] if moves else ():
         facts = block_facts(sch.get(stage))
         if facts.copies and not facts.guarded and _has_one_reader(sch, stage):
             sch.compute_inline(stage)
     return structural_map(sch.mod["main"], (tirx.Max, _cast_late))
 
 
-def _merged_once(func: Any) -> Any | None:
+def _merged_once(func: Any, moves: bool) -> Any | None:
     """The function with one stage less; None where there is none that can be a part of another."""
     sch = schedule_of(func)
     stages = cube.followers(sch, masters_of(sch)[0].block)
-    stage = _merged_next(sch, stages)
+    stage = _merged_next(sch, stages, moves)
     if stage is None:
         return None
     try:
@@ -55,10 +55,11 @@ def _merged_once(func: Any) -> Any | None:
     return with_all_channels(sch.mod["main"], str(sch.get(stages[0]).name_hint))
 
 
-def _merged_next(sch: Any, stages: Sequence[Any]) -> Any | None:
+def _merged_next(sch: Any, stages: Sequence[Any], moves: bool) -> Any | None:
     """A stage that can be a part of the one that it reads."""
     if len(stages) > 1 and _has_one_reader(sch, stages[0]) and _is_merged(sch, stages[1]) and not _cuts(sch, stages[1]):
-        return stages[1]
+        if moves or _in_order(sch.get(stages[1]).body):
+            return stages[1]
     adding = [s for s in stages[1:] if isinstance(sch.get(s).body.value, tirx.Add) and _has_one_reader(sch, s)]
     readers = [sch.get_consumers(stage)[0] for stage in adding]
     return next((reader for reader in readers if _cuts_off(sch.get(reader))), None)
@@ -74,6 +75,17 @@ def _is_merged(sch: Any, stage: Any) -> bool:
     if facts.copies and not facts.guarded:
         return True
     return _cuts_off(sch.get(stage))
+
+
+def _in_order(store: Any) -> bool:
+    """Whether a stage stores what it reads where it read it."""
+    loads: list[Any] = []
+    structural_walk(store.value, (ir.TensorLoad, loads.append))
+    return all(
+        len(load.indices) == len(store.indices)
+        and all(i.same_as(j) for i, j in zip(load.indices, store.indices, strict=True))
+        for load in loads
+    )
 
 
 def _cuts(sch: Any, stage: Any) -> bool:

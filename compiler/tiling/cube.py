@@ -22,6 +22,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tiling.masters import Master
 from compiler.tiling.template import NoFeasibleTile
+from compiler.tir.products import roles_of, variables_in
 from compiler.tir.scopes import ISA_DTYPE
 from compiler.tir.structure import structural_walk
 
@@ -258,13 +259,10 @@ def bring_operand(
 
 def _matrices_last(block: Any, index: int) -> list[int]:
     """The axes of an operand, those that say which matrix it is first: on the core, it is rows and columns."""
-    read, *others = (one.region for one in (block.reads[index], block.reads[1 - index], block.writes[0]))
-    matrix = [
-        not isinstance(axis.min, tirx.IntImm)
-        and not all(any(axis.min.same_as(same.min) for same in other) for other in others)
-        for axis in read
-    ]
-    return sorted(range(len(read)), key=lambda at: matrix[at])
+    roles = dict(zip((axis.var for axis in block.iter_vars), roles_of(block), strict=True))
+    moved = [variables_in([axis.min]) for axis in block.reads[index].region]
+    matrix = [any(roles.get(variable) in INNER for variable in variables) for variables in moved]
+    return sorted(range(len(moved)), key=lambda at: matrix[at])
 
 
 # ---- the result and what follows it ------------------------------------------------------------------------------
@@ -323,6 +321,7 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
     return rounded and all(in_order) and len(value.indices) == len(block.iter_vars)
 
 
+INNER = frozenset({"m", "n", "k"})  # roles of the loops of one matrix
 CONSTANTS_SHARE = 32  # inputs of a stage that take less of UB than one part in so many stay there
 SHRINK = 0.7  # of the memory that the attempt before took
 FIXED = ("float32", "float16", "bfloat16")  # what the fixpipe rounds an fp32 sum to

@@ -40,6 +40,7 @@ TRIPS = 8  # of a core, at most, that are worth a try
 PIECES = 4  # ways to cut the columns of one product that are tried
 CHUNK_BYTES = (0, 1 << 14)  # about so much of a matrix comes to L1 at once, or what one step takes
 TRIES = 6  # tiles that the first one is compared with: how products go over into one another, their work tells badly
+SHORTEST = 4096  # elements of a matrix beside the cube that may be enough for one step: the first one waits for fewer
 SMALL = 16  # a matrix of which L1 holds so many comes at once
 HANDOVER_CYCLES = 300  # from a product's last results to the next one's first
 ENTRIES = 3  # of a queue, for one part of a result: its work and the flags around it
@@ -193,8 +194,9 @@ def _pieces(problem: Problem, rows: int, chunk_bytes: int, chip: Chip, slots: in
     for columns in sorted(width for width in widths if width <= most):
         room = min(memory.l0a_bytes // (slots * rows16 * size), memory.l0b_bytes // (slots * columns * size), MOST)
         longest = room // problem.k0 * problem.k0
-        if longest:
-            step = min(ceil_to(ceil_div(problem.k, ceil_div(problem.k, longest)), problem.k0), longest)
+        shortest = min(longest, SHORTEST // columns // problem.k0 * problem.k0)
+        for length in {longest, shortest} - {0}:
+            step = min(ceil_to(ceil_div(problem.k, ceil_div(problem.k, length)), problem.k0), length)
             steps = min(max(1, chunk_bytes // (step * columns * size)), ceil_div(problem.k, step))
             for leaving in _leaving(columns, rows, problem, chip, slots):
                 found.append(Piece(min(columns, problem.n), min(leaving, problem.n), step, steps))

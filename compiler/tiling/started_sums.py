@@ -208,7 +208,7 @@ def matrix_started_with_bias(func: Any, chip: Chip) -> Any:
         return func
     begin, nest = _widened(product, added.bias)
     begun = _begun(func, product, added, begin, [product.body.indices[columns]])
-    return merged(_with_stage(begun, begin, nest))
+    return merged(_with_stage(begun, begin, nest), moves=False)
 
 
 def _widened(product: Any, bias: Any) -> tuple[Any, Any]:

@@ -44,10 +44,11 @@ class GroupOperators(Pass):
     group and comes back, so the groups are in an order without cycles.
 
     A product takes along what only moves elements of one of its operands and what nobody else reads, where
-    (4) what lies side by side does so along rows of a matrix, or along columns of the second: loads turn these;
+    (4) what lies side by side does so along rows of a matrix or along columns: loads turn these, but those of the
+        first matrices of an attention;
     in fp16, where sums cannot overflow, also a factor of all of an operand: it becomes one of the product.
-    An attention takes along a transposition that alone reads its result, where rows stay rows: these are stored where
-    they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
+    Both take along a transposition that alone reads their result, an attention where rows stay rows: these are stored
+    where they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
     (5) nothing else reads that part, and it does not lie in one piece: then no kernel need copy it anyway.
     """
 
@@ -95,7 +96,7 @@ class _Grouping:
             if group.schedule in PRODUCTS:
                 self._take_operands(group)
         for group in self._unique():
-            if group.schedule == "attention":
+            if group.schedule in PRODUCTS:
                 self._transpose_result(group)
         for group in self._unique():
             if group.schedule == FOLLOWER:
@@ -119,7 +120,12 @@ class _Grouping:
     def _take_operands(self, group: _Group) -> None:
         products = [call for call in group.calls if schedule_of(self.module, call) == "matmul"]
         # By call: along how many of its last axes what it gives must lie side by side.
-        waiting = [(argument, 1 + at) for product in products for at, argument in enumerate(product.arguments[:2])]
+        alone = len(products) == 1
+        waiting = [
+            (argument, 2 if at or alone else 1)
+            for product in products
+            for at, argument in enumerate(product.arguments[:2])
+        ]
         while waiting:
             argument, axes = waiting.pop(0)
             operand, users = self.group_of.get(argument), self.body.consumers[argument]
@@ -161,9 +167,10 @@ class _Grouping:
     def _transpose_result(self, group: _Group) -> None:
         users = self.body.consumers[group.calls[-1].var]
         moved = self.group_of[users[0].var] if len(users) == 1 and users[0] is not None else group
-        if moved.schedule == "movement" and len(moved.calls) == 1 and keeps_runs(self.module[moved.calls[0].callee], 1):
+        axes, (call, *others) = 2 if group.schedule == "matmul" else 1, moved.calls
+        if moved.schedule == "movement" and not others and keeps_runs(self.module[call.callee], axes):
             group.calls += moved.calls
-            self.group_of[moved.calls[0].var] = group
+            self.group_of[call.var] = group
 
     def _only_reader(self, reader: _Group, arguments: Iterable[Any], schedule: str) -> _Group | None:
         """The group of class ``schedule`` whose result is among ``arguments`` and goes nowhere but to ``reader``."""

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import tvm
 from tvm import te, tirx
 
 from ci.tile_samples import code_of
@@ -80,6 +81,26 @@ def test_batches_and_vectors(chip: str, shapes: tuple[tuple[int, ...], tuple[int
     rng = np.random.default_rng(2)
     arrays = {"a": random(rng, "float16", *shapes[0]), "b": random(rng, "float16", *shapes[1])}
     check(chip, arrays, matmul, np.matmul, TOLERANCE["float16"])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shapes", [((37, 3, 20), (20, 33)), ((70, 12, 64), (64, 48)), ((37, 3, 20), (3, 20, 33))])
+def test_what_counts_matrices_may_stand_between_rows_and_columns(chip: str, shapes: tuple[Any, Any]) -> None:
+    rng = np.random.default_rng(13)
+    arrays = {"a": random(rng, "float16", *shapes[0]), "b": random(rng, "float16", *shapes[1])}
+
+    def define(a: Any, b: Any) -> Any:
+        (m, batch, depth), n = shapes[0], shapes[1][-1]
+        k = te.reduce_axis((0, depth), "k")
+
+        def sum_of_products(g: Any, i: Any, j: Any) -> Any:
+            right = b[k, j] if len(shapes[1]) == 2 else b[g, k, j]
+            return te.sum(a[i, g, k].astype("float32") * right.astype("float32"), axis=k)
+
+        return te.compute((batch, m, n), sum_of_products, "matmul", attrs={"tw.role": "matmul"})
+
+    result = check(chip, arrays, define, lambda a, b: np.matmul(a.transpose(1, 0, 2), b), TOLERANCE["float16"])
+    assert "tw.mad" in result.func.script()
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -316,3 +337,34 @@ def test_ranking_knows_which_loads_the_pass_will_share(chip_name: str, shape: tu
         brings = any(("ddr", "llb") == instr.mods[:2] for instr in code.instrs)
         alike.append(brings == (space.work(tile).shared > 0))
     assert sum(alike) >= 4
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shape", [(2, 40, 48, 33), (3, 100, 64, 96), (1, 7, 5, 130)])
+def test_a_product_between_two_transpositions(chip: str, shape: tuple[int, int, int, int]) -> None:
+    """Channels come one after another, and so they leave; between, they are side by side."""
+    batch, rows, k, n = shape
+    rng = np.random.default_rng(12)
+    arrays = {
+        "x": random(rng, "float16", batch, k, rows),
+        "w": random(rng, "float16", k, n),
+        "bias": random(rng, "float16", n),
+    }
+
+    def define(x: Any, w: Any, bias: Any) -> Any:
+        turned = te.compute((batch, rows, k), lambda b, i, j: x[b, j, i], "turned")
+        product = matmul(turned, w)
+        added = te.compute(product.shape, lambda b, i, j: product[b, i, j] + bias[j], "added")
+        return te.compute((batch, n, rows), lambda b, j, i: added[b, i, j], "result")
+
+    def expected(x: Any, w: Any, bias: Any) -> Any:
+        return (x.transpose(0, 2, 1) @ w + bias).transpose(0, 2, 1)
+
+    def fused(func: Any, machine: Chip, attempt: int) -> Any:
+        sch = tvm.s_tir.Schedule(func)
+        sch.compute_inline(sch.get_sblock("turned"))
+        return template.schedule(sch.mod["main"], machine, attempt)
+
+    result = run(fused, chip, arrays, define)
+    wanted = expected(*exact(list(arrays.values())))
+    np.testing.assert_allclose(result.output.astype(np.float64), wanted, rtol=2e-3, atol=1.6e-2)

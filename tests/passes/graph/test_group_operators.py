@@ -131,6 +131,18 @@ def test_a_product_reads_a_transposed_operand_where_it_was() -> None:
     assert groups(nodes, shapes, ["y", "t"]) == [["Transpose"], ["MatMul"]]
 
 
+def test_so_it_does_the_first_one_and_stores_what_is_turned_where_it_belongs() -> None:
+    nodes = [
+        node("Transpose", "a", "t", perm=[0, 2, 1]),
+        node("MatMul", "t b", "m"),
+        node("Add", "m row", "s"),
+        node("Transpose", "s", "y", perm=[0, 2, 1]),
+    ]
+    shapes = {"a": (2, 8, 16), "b": (8, 12), "row": (12,)}
+    assert groups(nodes, shapes, ["y"]) == [["Transpose", "MatMul", "Add", "Transpose"]]
+    assert groups(nodes, shapes, ["y", "s"]) == [["Transpose", "MatMul", "Add"], ["Transpose"]]
+
+
 def test_keys_that_are_transposed_belong_to_attention() -> None:
     nodes = [
         node("MatMul", "q w", "r"),
@@ -189,10 +201,10 @@ def test_a_factor_of_an_operand_is_one_of_the_product() -> None:
 
 
 @pytest.mark.parametrize(("perm", "first", "second"), [
-    ([0, 2, 1], False, True), ([1, 0, 2], True, True), ([1, 2, 0], False, True), ([2, 1, 0], False, False),
+    ([0, 2, 1], True, True), ([1, 0, 2], True, True), ([1, 2, 0], True, True), ([2, 1, 0], False, False),
 ])  # fmt: skip
 def test_operands_with_runs_of_elements_are_read_where_they_were(perm: list[int], first: bool, second: bool) -> None:
-    """What is loaded has to lie side by side along a row, or along a column of the second operand."""
+    """What is loaded has to lie side by side along a row or along a column."""
     for read, shapes in ((second, {"a": (2, 16, 8), "b": (2, 8, 12)}), (first, {"b": (2, 16, 8), "a": (2, 8, 12)})):
         inputs = ["a t", "t a"][shapes["b"] == (2, 16, 8)]
         nodes = [node("Transpose", "b", "t", perm=perm), node("MatMul", inputs, "y")]
