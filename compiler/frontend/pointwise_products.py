@@ -27,7 +27,7 @@ def as_products(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
     product with channels last, such as a residual, may follow it in one kernel.
 
     1. Windows are single elements, side by side, of one group; weights and bias are known, channels whole blocks.
-    2. Nothing else reads what is between the two calls.
+    2. Nothing else reads what is between the two calls. A transposition between two convolutions is taken along by one.
     """
     found = _Calls.of(graph.calls, outputs)
     instead: dict[int, list[Call]] = {}
@@ -36,7 +36,8 @@ def as_products(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
         if convolution is None:
             continue
         before, after = found.maker.get(call.operands[0]), found.only_reader(call.results[0])
-        last = before is not None and found.only_reader(call.operands[0]) is call and _is_to(before, 1)
+        last = before is not None and id(before) not in instead and _is_to(before, 1)
+        last = last and found.only_reader(call.operands[0]) is call
         becomes = after is not None and _is_to(after, -1)
         if not (last or becomes):
             continue

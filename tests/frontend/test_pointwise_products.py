@@ -75,6 +75,14 @@ def test_between_two_transpositions_nothing_is_turned(rank: int) -> None:
     check(proto, found, {"x": x})
 
 
+def test_a_transposition_between_two_belongs_to_one() -> None:
+    x = (RNG.random((2, CHANNELS, CHANNELS)) - 0.5).astype(np.float32)
+    nodes = [node("Conv", "x w b", "c"), node("Transpose", "c", "t", perm=[0, 2, 1]), node("Conv", "t w b", "y")]
+    proto, found = imported(nodes, x, ["y"])
+    assert sorted(operators(found)).count("MatMul") == 1
+    check(proto, found, {"x": x})
+
+
 BEFORE = node("Transpose", "x", "t", perm=[0, 2, 1])
 
 
