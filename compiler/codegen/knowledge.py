@@ -74,9 +74,9 @@ class Knowledge:
             members |= self.flag(flag)
         return members
 
-    def levels(self, event: Event) -> int:
-        """All members of an event."""
-        return (self.bit(event, len(event.loops)) << 1) - self.bit(event, 0)
+    def levels(self, event: Event, first: int = 0) -> int:
+        """All members of an event, from a level on."""
+        return (self.bit(event, len(event.loops)) << 1) - self.bit(event, first)
 
     def conflicts(self, event: Event) -> int:
         """All members that an event has to know to be complete before it starts."""

@@ -11,7 +11,9 @@ walk over the body stay: they were made knowing the least.
 2. What only the first iteration of a loop needs is waited for before the loop.
 3. What stands behind a guard that mostly holds is waited for in front of it: one that is passed by would leave open
    what all that follows needs again.
-4. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
+4. What a branch does in the first iteration of a loop alone is told within it, to whom the same block needs it next:
+   behind it, all iterations would tell of it.
+5. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
 
 Executions of a block that take the slots of rings in turn are kept apart by flags of their own
 (:mod:`compiler.codegen.rings`): nobody else uses their ids while they turn, and what they tell is known.
@@ -92,8 +94,10 @@ class _Planner:
         around = self.rings.around.values()
         self._turning = frozenset(flag for rings in around for ring in rings for flag in ring.ids())
 
-    def block(self, steps: tuple[Step, ...], state: State, depth: int) -> tuple[Plan, State]:
-        """The plan of a block within ``depth`` loops, and the state after it."""
+    def block(
+        self, steps: tuple[Step, ...], state: State, depth: int, told: Sequence[tuple[Queue, int]] = ()
+    ) -> tuple[Plan, State]:
+        """The plan of a block within ``depth`` loops, and the state after it; queues are ``told`` of members there."""
         block = _Block(self.knowledge, self.event_ids, self._turning, self._taken, state)
         rings = [(self.rings.of_turn[step.turn], step.statement.var) for step in steps if step.turn is not None]
         apart = [(step, self.rings.apart[id(step)]) for step in steps if id(step) in self.rings.apart]
@@ -112,7 +116,7 @@ class _Planner:
             if step.loop is not None:
                 self._loop(block, step, depth)
             elif step.parts:
-                self._parts(block, step, depth)
+                self._parts(block, step, depth, self._to_be_told(steps, at, rings, depth))
             else:
                 block.add(Planned(step))
             if turns:
@@ -122,6 +126,8 @@ class _Planner:
                 before = [(step, late)]
         block.turn(rings, len(steps), last=True)
         self._drain([*before, *apart], block)
+        for queue, members in told:
+            block.make_known(queue, members)
         return block.plan(), block.state
 
     def _prime(self, step: Step, pairs: frozenset[Pair], block: _Block) -> None:
@@ -135,15 +141,40 @@ class _Planner:
                 self._taken.subtract(flag for flag in ring.ids() if flag[:2] in pairs)
                 block.drain(ring, pairs)
 
-    def _parts(self, block: _Block, step: Step, depth: int) -> None:
+    def _parts(self, block: _Block, step: Step, depth: int, told: Sequence[tuple[Queue, int]]) -> None:
         """A branch: whatever either side leaves open is open."""
         if step.guards:  # condition 3
             block.order_ahead(step.inside)
-        planned = [self.block(part, block.state, depth) for part in step.parts]
+        planned = [self.block(part, block.state, depth, told if part else ()) for part in step.parts]
         state = planned[0][1]
         for _, other in planned[1:]:
             state = union(state, other)
         block.add(Planned(step, tuple(plan for plan, _ in planned)), state, self._began(step, planned, depth))
+
+    def _to_be_told(
+        self, steps: tuple[Step, ...], at: int, rings: Iterable[tuple[Ring, object]], depth: int
+    ) -> list[tuple[Queue, int]]:
+        """Queues, and what a branch does that they need next, without other work before (condition 4)."""
+        inside = [event for event in steps[at].inside if event.queue != Queue.S]
+        if not all(event.first_of.intersection(event.loops[:depth]) for event in inside):
+            return []
+        members: dict[Queue, int] = {}
+        for event in inside:
+            members[event.queue] = members.get(event.queue, 0) | self.knowledge.levels(event, depth)
+        found, busy = list[tuple[Queue, int]](), {Queue.S, *members}
+        for later in range(at + 1, len(steps)):
+            for event in steps[later].inside:
+                if event.queue in busy:
+                    continue
+                needed = self.knowledge.conflicts(event)
+                sources = [source for source, of in members.items() if needed & of]
+                found += [
+                    (event.queue, members[source])
+                    for source in sources
+                    if not any(_tells(ring, (source, event.queue), at + ring.slots[slot], later + ring.slots[slot]) for ring, slot in rings)
+                ]
+                busy.add(event.queue)
+        return found
 
     def _loop(self, block: _Block, step: Step, depth: int) -> None:
         inner = Counter(_kinds(self._turns(step, NOTHING, depth)[0]))
@@ -187,6 +218,14 @@ class _Planner:
                 if sync.mnemonic == "wait_flag":
                     members |= self.knowledge.flags(sync.flags)
         return members
+
+
+def _tells(ring: Ring, pair: Pair, after: int, before: int) -> bool:
+    """Whether a flag of a ring goes from one queue to another between two statements."""
+    return any(
+        flag.pair == pair and not flag.carried and after <= flag.after and flag.before <= before
+        for flag, _ in ring.flags
+    )
 
 
 def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:
@@ -251,7 +290,7 @@ class _Block:
         """
         for sync, flag in _syncs(ring, "wait_flag"):
             if flag.pair in pairs:
-                self._make_known(flag.source, self.knowledge.flags(sync.flags))
+                self.make_known(flag.source, self.knowledge.flags(sync.flags))
         for sync, flag in _syncs(ring, "set_flag"):
             if flag.carried and flag.pair in pairs:
                 self._put_early(sync)
@@ -305,7 +344,7 @@ class _Block:
 
     def order(self, event: Event) -> None:
         """Make everything that the event conflicts with known to its queue."""
-        self._make_known(event.queue, self.knowledge.conflicts(event))
+        self.make_known(event.queue, self.knowledge.conflicts(event))
 
     def order_ahead(self, events: Iterable[Event], queues: tuple[Queue, ...] = ()) -> None:
         """The same for events further in, what the scalar unit waits for excepted; or for one pair of queues only.
@@ -317,9 +356,9 @@ class _Block:
             if event.queue != Queue.S if not queues else queues[-1] in (event.queue, Queue.S):
                 needed[event.queue] = needed.get(event.queue, 0) | self.knowledge.conflicts(event)
         for queue, members in needed.items():
-            self._make_known(queue, members & self.knowledge.of_queue[queues[0]] if queues else members)
+            self.make_known(queue, members & self.knowledge.of_queue[queues[0]] if queues else members)
 
-    def _make_known(self, queue: Queue, conflicts: int) -> None:
+    def make_known(self, queue: Queue, conflicts: int) -> None:
         while needed := self.state[queue] & conflicts:
             sources = [source for source in Queue if needed & self.knowledge.of_queue[source]]
             others = [source for source in sources if source != queue]
