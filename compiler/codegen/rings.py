@@ -72,6 +72,11 @@ class Ring:
                 members |= knowledge.flags((*other.pair, base + slot) for slot in range(self.turn.slots))
         return members
 
+    def tells(self, queue: Queue, after: int, before: int) -> set[Queue]:
+        """Of which queues one knows by flags that go from one statement to another, or between these."""
+        own = (flag for flag, _ in self.flags if flag.target == queue and not flag.carried)
+        return {flag.source for flag in own if after <= flag.after and flag.before <= before}
+
 
 @dataclass(frozen=True)
 class Fill:

@@ -163,16 +163,12 @@ class _Planner:
             members[event.queue] = members.get(event.queue, 0) | self.knowledge.levels(event, depth)
         found, busy = list[tuple[Queue, int]](), {Queue.S, *members}
         for later in range(at + 1, len(steps)):
-            for event in steps[later].inside:
-                if event.queue in busy:
-                    continue
-                needed = self.knowledge.conflicts(event)
-                sources = [source for source, of in members.items() if needed & of]
-                found += [
-                    (event.queue, members[source])
-                    for source in sources
-                    if not any(_tells(ring, (source, event.queue), at + ring.slots[slot], later + ring.slots[slot]) for ring, slot in rings)
-                ]
+            for event in (event for event in steps[later].inside if event.queue not in busy):
+                known = set[Queue]()
+                for ring, slot in rings:
+                    known |= ring.tells(event.queue, at + ring.slots[slot], later + ring.slots[slot])
+                needed = [of for source, of in members.items() if source not in known]
+                found += [(event.queue, of) for of in needed if self.knowledge.conflicts(event) & of]
                 busy.add(event.queue)
         return found
 
@@ -218,14 +214,6 @@ class _Planner:
                 if sync.mnemonic == "wait_flag":
                     members |= self.knowledge.flags(sync.flags)
         return members
-
-
-def _tells(ring: Ring, pair: Pair, after: int, before: int) -> bool:
-    """Whether a flag of a ring goes from one queue to another between two statements."""
-    return any(
-        flag.pair == pair and not flag.carried and after <= flag.after and flag.before <= before
-        for flag, _ in ring.flags
-    )
 
 
 def _kinds(plan: Plan) -> Iterator[tuple[Queue, ...]]:

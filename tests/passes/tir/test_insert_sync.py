@@ -249,6 +249,32 @@ def test_what_only_the_first_turn_needs_is_waited_for_before_the_loop() -> None:
     assert _synced(func) == ["ld", "set mte2.mte3 0", "wait mte2.mte3 0", "for", "st"]
 
 
+def test_what_a_branch_does_in_the_first_turn_of_a_loop_is_told_within_it() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func(a: T.Buffer((4, 64), "float32"), o: T.Buffer((8, 4, 64), "float32")) -> None:
+        x = T.alloc_buffer((4, 64), scope="local.ub")
+        for i, j in T.grid(8, 4):
+            if i == 0:
+                T.evaluate(
+                    T.call_extern(
+                        "void", "tw.ld.ddr.ub.fp32.1d", T.address_of(x[j, 0]), 1, T.address_of(a[j, 0]), 1, 64
+                    )
+                )
+            T.evaluate(
+                T.call_extern("void", "tw.st.ddr.fp32.1d", T.address_of(o[i, j, 0]), 1, T.address_of(x[j, 0]), 1, 64)
+            )
+
+    lines = InsertSync().run(AllocateMemory().run(func, TINY), TINY).script().splitlines()
+    branch, wait, store = (
+        next(line for line in lines if what in line) for what in ("if ", "wait_flag.mte2.mte3", "tw.st")
+    )
+    assert _indent(wait) > _indent(branch) == _indent(store)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def test_what_a_guard_needs_is_waited_for_in_front_of_it() -> None:
     """Where it is passed by, what follows would not know what happened, and wait again."""
 
