@@ -11,8 +11,8 @@ walk over the body stay: they were made knowing the least.
 2. What only the first iteration of a loop needs is waited for before the loop.
 3. What stands behind a guard that mostly holds is waited for in front of it: one that is passed by would leave open
    what all that follows needs again.
-4. What a branch does in the first iteration of a loop alone is told within it, to whom the same block needs it next:
-   behind it, all iterations would tell of it.
+4. What a branch does in the first iteration of a loop alone is told within it, to whom it is needed by in the same
+   block: behind it, all iterations would tell of it.
 5. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
 
 Executions of a block that take the slots of rings in turn are kept apart by flags of their own
@@ -154,23 +154,22 @@ class _Planner:
     def _to_be_told(
         self, steps: tuple[Step, ...], at: int, rings: Iterable[tuple[Ring, object]], depth: int
     ) -> list[tuple[Queue, int]]:
-        """Queues, and what a branch does that they need next, without other work before (condition 4)."""
+        """Queues, and what a branch does that they need behind it (condition 4)."""
         inside = [event for event in steps[at].inside if event.queue != Queue.S]
         if not all(event.first_of.intersection(event.loops[:depth]) for event in inside):
             return []
         members: dict[Queue, int] = {}
         for event in inside:
             members[event.queue] = members.get(event.queue, 0) | self.knowledge.levels(event, depth)
-        found, busy = list[tuple[Queue, int]](), {Queue.S, *members}
+        found = dict[tuple[Queue, int], None]()
         for later in range(at + 1, len(steps)):
-            for event in (event for event in steps[later].inside if event.queue not in busy):
-                known = set[Queue]()
+            for event in (event for event in steps[later].inside if event.queue != Queue.S):
+                known = {event.queue}
                 for ring, slot in rings:
                     known |= ring.tells(event.queue, at + ring.slots[slot], later + ring.slots[slot])
                 needed = [of for source, of in members.items() if source not in known]
-                found += [(event.queue, of) for of in needed if self.knowledge.conflicts(event) & of]
-                busy.add(event.queue)
-        return found
+                found |= {(event.queue, of): None for of in needed if self.knowledge.conflicts(event) & of}
+        return list(found)
 
     def _loop(self, block: _Block, step: Step, depth: int) -> None:
         inner = Counter(_kinds(self._turns(step, NOTHING, depth)[0]))

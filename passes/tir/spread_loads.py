@@ -52,7 +52,8 @@ class SpreadLoads(Pass):
        result, and nothing else touches it.
     2. On the way to all uses stand loops of several turns, then the loop of pieces, and no branches. The n-th turn of
        the loop of pieces uses the n-th piece of one axis and nothing else of it.
-    3. A piece is whole blocks, and whole lines or several of them of DDR where its axis is the contiguous one.
+    3. A piece is whole blocks, and whole lines or several of them of DDR where its axis is the contiguous one; and all
+       of it takes longer than the first byte: else each piece would be waited for as long as the whole.
     4. In a function that says ``KEEP``, no loop around brings something else in each of its turns, where twice the
        buffer fits: then a ring of slots has the whole of the next turn under the work of this one, which pieces would
        begin only in that turn. Which of the two is faster shows when both are compiled; ``SPREAD`` says that there is
@@ -200,9 +201,11 @@ class _Spreader(Rewriter):
 
     def _pays(self, load: _Load, axis: int, length: int) -> bool:
         itemsize = DTYPES[dtype_of(load.buffer)].itemsize
-        if length * itemsize % BLOCK_BYTES:  # (3)
-            return False
         source = next(iter(_loads_of(load.store.value)))
+        way = self.chip.path[f"{memory_of(source.source)}_{memory_of(load.buffer)}"]
+        whole = prod(int(extent) for extent in load.buffer.shape) * itemsize / way.bytes_per_cycle
+        if length * itemsize % BLOCK_BYTES or whole <= way.latency_cycles:  # (3)
+            return False
         variable = load.store.indices[axis]
         if not uses(source.indices[-1], [variable]):
             return True
