@@ -11,8 +11,8 @@ walk over the body stay: they were made knowing the least.
 2. What only the first iteration of a loop needs is waited for before the loop.
 3. What stands behind a guard that mostly holds is waited for in front of it: one that is passed by would leave open
    what all that follows needs again.
-4. What a branch does in the first iteration of a loop alone is told within it, to whom it is needed by in the same
-   block: behind it, all iterations would tell of it.
+4. What a branch does in the first iteration of a loop alone is told within it to whoever needs it in the same block:
+   a flag behind it would be set and waited for in all iterations.
 5. A wait never stands before its set in program order, so the queues cannot wait for one another in a circle.
 
 Executions of a block that take the slots of rings in turn are kept apart by flags of their own
