@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnx import helper
+
+from models.checks import run
 
 Array = np.ndarray[Any, Any]
 
@@ -31,12 +32,7 @@ def onnxruntime_node(
         [helper.make_empty_tensor_value_info(f"y{n}") for n in range(outputs)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    result: list[Array] = session.run(None, given)
-    return result
+    return list(run(model, given).values())
 
 
 def floats(seed: int, *shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> Array:

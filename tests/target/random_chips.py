@@ -11,13 +11,12 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import onnxruntime
-
 from ci.random_cases import Outcome
 from compiler import api
 from compiler.target import load_chip
 from compiler.target.chip import Chip
 from models import zoo
+from models.checks import run
 from models.comparison import compare
 
 MODELS = (
@@ -69,17 +68,14 @@ def check(seed: int, chip: str) -> Outcome:
     name, times, precision = random.choice(MODELS), random.choice(TIMES), random.choice(("fp32", "fp16"))
     model = zoo.batched(name, times)
     said = f"{name}, {times} times its batch, in {precision}, on {chip} with {changed}"
-    source, inputs = zoo.build(model).SerializeToString(), zoo.inputs(model, seed)
+    built, inputs = zoo.build(model), zoo.inputs(model, seed)
     try:
         shapes = {each.name: each.shape for each in model.inputs if each.symbols}
-        artifact = api.compile(source, made, precision=precision, cache=False, jobs=1, shapes=shapes)
+        artifact = api.compile(built.SerializeToString(), made, precision=precision, cache=False, jobs=1, shapes=shapes)
         found = artifact.run(inputs, hazards=True)
     except Exception as error:  # noqa: BLE001  whatever it is, it is found out with its seed
         return Outcome(seed, chip, f"{said}: {type(error).__name__}: {error}")
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
-    expected = dict(zip(names, session.run(names, inputs), strict=True))
-    matches = compare(expected, found, model.tolerance, precision)
+    matches = compare(run(built, inputs), found, model.tolerance, precision)
     wrong = [f"{each.output} {each.fault}" for each in matches if each.fault]
     counted = Counter({f"by {artifact.report.clusters or 'all'} of {made.clusters} clusters": 1})
     return Outcome(seed, chip, f"{said}: {'; '.join(wrong)}" if wrong else "", counted)
