@@ -11,8 +11,10 @@ CHAINS ?= 1000
 NETWORKS ?= 300
 TRANSFORMERS ?= 120
 MACHINES ?= 120
-# How many programs `make agree` draws.
+# How many programs `make agree` draws, inputs `make fuzz` damages, and runs a mutant of `make mutate-sync` survives.
 PROGRAMS ?= 2000
+MUTATIONS ?= 10000
+MUTANT_RUNS ?= 100
 # How many models and tests run at a time.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist worksteal
@@ -129,7 +131,7 @@ sync-count: $(STAMP) ## flags and barriers of small kernels before and after min
 	$(BIN)/python -m ci.sync_count
 
 mutate-sync: $(STAMP) ## the hazard checker notices every synchronisation that is taken away
-	$(BIN)/python -m ci.sync_mutation
+	$(BIN)/python -m ci.sync_mutation --seeds $(MUTANT_RUNS)
 
 cost-accuracy: $(STAMP) ## the static cycle model beside the simulator: kernels, and whole models
 	$(BIN)/python -m ci.cost_accuracy
@@ -155,7 +157,7 @@ determinism: $(STAMP) ## same input, same bytes and same cycles, run after run
 	$(BIN)/python -m ci.determinism
 
 fuzz: $(STAMP) ## hostile programs, artifacts, chips and arrays end in an error, never in a crash
-	$(BIN)/python -m ci.fuzz
+	$(BIN)/python -m ci.fuzz --mutations $(MUTATIONS)
 
 bench: $(STAMP) ## how fast the emulation is, and whether the cycles of compiled operators are as recorded
 	$(BIN)/python -m ci.bench

@@ -193,7 +193,7 @@ def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bands_keep_their_names() -> None:
     source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
-    manual = told(banded("b", "d", count=3))
+    manual = told(banded("b", "d", "e", "g", count=3))
     compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
     named = {each for step in compilation.steps for each in step.nodes}
     assert named == {each.name for each in NODES}
