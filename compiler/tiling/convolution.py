@@ -53,6 +53,7 @@ from compiler.tiling.convolution_tiles import (
 from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
 from compiler.tiling.cube import Placed
 from compiler.tiling.epilogue import epilogue_of
+from compiler.tiling.images_abreast import images_abreast
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.overlaid import overlaid
 from compiler.tiling.places import in_lines
@@ -110,7 +111,7 @@ class ConvolutionSpace:
 
 def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
-    func = started_with_bias(merged(in_lines(func, HO, chip)), chip)
+    func = started_with_bias(merged(images_abreast(in_lines(func, HO, chip))), chip)
     sch = schedule_of(func)
     master = masters_of(sch)[0]
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
@@ -173,12 +174,14 @@ def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:
     variables = [axis.var for axis in block.iter_vars]
     position = {axis: WINDOW_AXES.index(axis) for axis in WINDOW_AXES}
     channel = row = column = None
-    strides, dilations, left = [1, 1], [1, 1], 0
+    strides, dilations, left, image_rows = [1, 1], [1, 1], 0, 0
     for axis, index in enumerate(load.indices):
         linear = list(detect_linear_equation(index, variables)) or [*(0 for _ in variables), index]
         *factors, rest = (int(factor) for factor in linear)
         if factors[position[C0]]:
             channel = axis
+        if axis == 0 and factors[position[DO]]:
+            image_rows = extents[HO]
         for which, (output, kernel) in enumerate(((HO, KH), (WO, KW))):
             if factors[position[output]] or factors[position[kernel]]:
                 row, column = (axis, column) if which == 0 else (row, axis)
@@ -188,19 +191,22 @@ def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:
     if channel is None or column is None:
         raise TypeError("a convolution's map has channels and columns")
     # A negative padding leaves the first columns out: what is loaded are no whole rows.
-    axes = Axes(channel, row, column, int(load.source.shape[column]) if left >= 0 else 0)
+    width = int(load.source.shape[column]) if left >= 0 else 0
+    axes = Axes(channel, row, column, width, image_rows)
     return Windows(axes, extents[KW], (strides[0], strides[1]), (dilations[0], dilations[1]), max(left, 0), True)
 
 
 def describe(problem: Problem, tile: Tile) -> str:
     extents = problem.extents
-    image = f"{extents[N]}x{extents[GROUP] * extents[OUT]}x{extents[DO]}x{extents[HO]}x{extents[WO]}"
+    depth = 1 if problem.windows.axes.image_rows else extents[DO]
+    image = f"{problem.images}x{extents[GROUP] * extents[OUT]}x{depth}x{extents[HO]}x{extents[WO]}"
+    images, several = tile.images * tile.abreast, tile.stacked > 1 or min(tile.images, tile.abreast) > 1
     held = " and ".join(sorted(tile.held - {"rows"}))
     return (
         f"{image} in tiles of "
-        + (f"{tile.images} images, " if tile.images > 1 else "")
+        + (f"{images} images, " if images > 1 else "")
         + f"{tile.rows * tile.stacked}x{tile.columns} and {tile.outputs} channels, "
-        + (f"{tile.stacked} products each, " if tile.stacked > 1 else "")
+        + (f"{tile.products} products each, " if several else "")
         + f"steps of {'x'.join(map(str, tile.step))} of {extents[C1]}x{extents[KH]}x{extents[KW]} blocks"
         + (", rows of the kernel overlaid" if tile.overlaid else "")
         + (f", {held} held in L1" if held else "")
@@ -214,7 +220,8 @@ def apply(sch: Any, master: Master, matrix: Any, problem: Problem, tile: Tile, c
     result = sch.get(sch.get_output_blocks("root")[0]).writes[0].source
     placed, feature_map, at_map, axes = place(sch, master, matrix, problem, tile, chip, order_of(tile))
     if feature_map is not None:
-        of_image = cube.loops_below(sch, feature_map, at_map)[0] if tile.images > 1 else at_map
+        apart = tile.images > 1 and tile.abreast == 1
+        of_image = cube.loops_below(sch, feature_map, at_map)[0] if apart else at_map
         cube.mark(sch, feature_map, of_image, map_mark(axes))
     channels_last(sch, result, columns=tile.made_columns)
     cube.start_sum(sch, master.block, placed)
@@ -266,6 +273,7 @@ def windows_of(problem: Problem, tile: Tile) -> Windows:
     whole_rows = tile.columns == problem.extents[WO]
     # How wide a part of a row is in L1 differs at the edges; its rows have to lie where they are found all the same.
     axes = problem.windows.axes if whole_rows else replace(problem.windows.axes, width=0)
+    axes = axes if tile.abreast > 1 else replace(axes, image_rows=0)
     return replace(problem.windows, axes=axes, whole_rows=whole_rows)
 
 
@@ -286,9 +294,9 @@ def _cut(sch: Any, master: Master, problem: Problem, tile: Tile, order: Sequence
     loops = sch.get_loops(master.block)
     sizes = {HO: (tile.stacked, tile.rows), WO: (tile.made_columns,), OUT: (tile.outputs,)}
     along, size = HO, tile.rows  # several products are parts of this axis
-    if tile.images > 1:
-        sizes |= {N: (tile.images, 1), HO: (tile.rows,)}
-        along, size = N, 1
+    if tile.images * tile.abreast > 1:
+        along, size = DO if problem.windows.axes.image_rows else N, tile.abreast
+        sizes |= {along: (tile.images, tile.abreast), HO: (tile.rows,)}
     kept = [sch.split(loops[axis], [None, tile.trips[axis], *sizes.get(axis, (1,))]) for axis in range(KD)]
     reduced = cut_k(sch, loops[KD:], problem, tile)
     cores = [kept[axis][0] for axis in (PLACES_LAST if tile.places_last else OUTPUTS_LAST)]

@@ -1,11 +1,12 @@
 """The tiles of a convolution: products of rows and channels, what of them stays in L1, and how cores share the rest.
 
 A *product* is rows of whole width (where one row is too long, a part of a row) and output channels of one group of one
-image, summed in L0C. A *tile* is several products which leave the core together: one below the other, whose map is one
-box in L1, or where one has a whole image, those of several images. Weights beside the cube meet all of them. Feature
-map and weights come to L1 in chunks of channel blocks, or stay there; steps are channel blocks with the whole kernel,
-rows of the kernel, or single elements of it. Windows of a tile may be *overlaid* (:mod:`compiler.tiling.overlaid`):
-beside the cube each row of the map stands once for all rows of the kernel.
+image, summed in L0C, or all rows of several images that are *abreast* (:mod:`compiler.tiling.images_abreast`). A *tile*
+is several products which leave the core together: one below the other, whose map is one box in L1, or where one has
+whole images, those of several others. Weights beside the cube meet all of them. Feature map and weights come to L1 in
+chunks of channel blocks, or stay there; steps are channel blocks with the whole kernel, rows of the kernel, or single
+elements of it. Windows of a tile may be *overlaid* (:mod:`compiler.tiling.overlaid`): beside the cube each row of the
+map stands once for all rows of the kernel.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Problem:
         """Of the whole kernel, each of 32 bytes along k."""
         return prod(self.extents[axis] for axis in (KD, C1, KH, KW))
 
+    @property
+    def images(self) -> int:
+        """Those that are abreast are counted by the axis of depth."""
+        return self.extents[DO if self.windows.axes.image_rows else N]
+
     def overlaid_rows(self, rows: int) -> int:
         """Rows of the map that so many rows of windows and all rows of the kernel touch, one below the other."""
         return rows + (self.kernel[0] - 1) * self.windows.dilations[0]
@@ -90,7 +96,8 @@ class _Sizes(NamedTuple):
     leaving: int  # output channels that go through UB at a time
     held: frozenset[str]  # of "map" and "weights": what stays in L1, with all of its k, while the other goes by;
     # "rows": the map of all trips along rows does, so that what windows of two of them touch is loaded once
-    images: int = 1  # of a tile whose products are whole images
+    images: int = 1  # products of a tile whose products are whole images
+    abreast: int = 1  # images of a product
     overlaid: bool = False  # whether kernel rows share what stands beside the cube
 
 
@@ -99,7 +106,7 @@ class Tile(_Sizes):
 
     @cached_property
     def positions(self) -> int:
-        return self.rows * self.columns
+        return self.abreast * self.rows * self.columns
 
     @property
     def made_columns(self) -> int:
@@ -109,7 +116,7 @@ class Tile(_Sizes):
     @cached_property
     def made_rows(self) -> int:
         """Of the product in L0C."""
-        return ceil_to(self.rows * self.made_columns, FRACTAL)
+        return ceil_to(self.abreast * self.rows * self.made_columns, FRACTAL)
 
     @cached_property
     def rounds(self) -> int:
@@ -136,7 +143,9 @@ class Tile(_Sizes):
         blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else chunk
         height, width = problem.box(self.map_rows, self.columns, kernel_rows)
         k0 = DTYPES[problem.dtype].fractal_k
-        return self.images * blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
+        images = self.images * self.abreast
+        height = height if self.abreast == 1 else max(height, problem.windows.axes.image_rows)
+        return images * blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
 
     def weight_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         if "weights" not in self.held:
@@ -195,7 +204,8 @@ class Tile(_Sizes):
     def ub_bytes(self, problem: Problem, leaving: int) -> int:
         """With so many channels that leave at a time."""
         again = 2 if self.rounds * ceil_div(self.outputs, leaving) > 1 else 1
-        return again * self.products * self.rows * self.made_columns * ceil_to(leaving, FRACTAL) * problem.slave_bytes
+        positions = self.products * self.abreast * self.rows * self.made_columns
+        return again * positions * ceil_to(leaving, FRACTAL) * problem.slave_bytes
 
     def chunks(self, problem: Problem) -> int:
         return self.chunks_of(problem, self.chunk)
@@ -212,16 +222,22 @@ class Tile(_Sizes):
         return steps * (full * ceil_div(self.chunk[0], self.step[0]) + ceil_div(rest, self.step[0]))
 
 
-def _areas(problem: Problem, most: int) -> Iterator[tuple[int, int]]:
-    """(rows, columns) of products of at most so many positions: rows of whole width, or parts of one row."""
+def _areas(problem: Problem, most: int, *, in_chain: bool) -> Iterator[tuple[int, int, int]]:
+    """(rows, columns, images) of products of at most so many positions: rows of whole width, parts of one row, or all
+    rows of several images.
+    """
     height, width = problem.extents[HO], problem.extents[WO]
     if width <= most:
         most_rows = min(height, most // width)
         rows = {ceil_div(height, ceil_div(height, r)) for r in range(1, most_rows + 1)}
-        yield from ((r, width) for r in sorted(rows))
+        yield from ((r, width, 1) for r in sorted(rows))
     if width > FRACTAL and width > most // 4:
         parts = range(2, ceil_div(width, FRACTAL) + 1)
-        yield from ((1, c) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
+        yield from ((1, c, 1) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
+    if problem.windows.axes.image_rows and not in_chain:
+        images, most_images = problem.extents[DO], most // (height * width)
+        counts = {ceil_div(images, ceil_div(images, count)) for count in range(2, min(images, most_images) + 1)}
+        yield from ((height, width, count) for count in sorted(counts))
 
 
 def output_sizes(problem: Problem) -> list[int]:
@@ -255,7 +271,7 @@ def overlaid_tiles(problem: Problem, chip: Chip, sizes: Iterable[int]) -> Iterat
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
                 fits = a * made * BLOCK_BYTES <= l0a and rows * made * o16 * 4 <= l0c
                 if fits and max(rows * made, problem.overlaid_rows(rows) * made) <= MOST_ROWS:
-                    yield from _spread(problem, chip, 2, rows, width, outputs, step, False, True)
+                    yield from _spread(problem, chip, 2, (rows, width, 1), outputs, step, False, True)
 
 
 def overlaying_pays(problem: Problem, outputs: int, chip: Chip) -> bool:
@@ -279,8 +295,8 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False
     memory = chip.memory
     l0a = memory.l0a_bytes // times // BLOCK_BYTES
     most = min(MOST_ROWS, memory.l0c_bytes // (FRACTAL * 4), l0a // (1 + problem.bias_blocks))
-    for rows, columns in _areas(problem, most):
-        m16 = ceil_to(rows * columns, FRACTAL)
+    for rows, columns, images in _areas(problem, most, in_chain=in_chain):
+        m16 = ceil_to(images * rows * columns, FRACTAL)
         for outputs in output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
             in_table = 0 if problem.bias_blocks else outputs * problem.bias_bytes
@@ -289,7 +305,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
             step = _step(problem, room - problem.bias_blocks, columns < problem.extents[WO])
             if step is not None:
-                yield from _spread(problem, chip, times, rows, columns, outputs, step, in_chain)
+                yield from _spread(problem, chip, times, (rows, columns, images), outputs, step, in_chain)
 
 
 def _step(problem: Problem, blocks: int, part_of_row: bool) -> tuple[int, int, int] | None:
@@ -317,21 +333,21 @@ def _spread(
     problem: Problem,
     chip: Chip,
     times: int,
-    rows: int,
-    columns: int,
+    area: tuple[int, int, int],
     outputs: int,
     step: tuple[int, int, int],
     in_chain: bool,
     overlaid: bool = False,
 ) -> Iterator[Tile]:
+    rows, columns, abreast = area
     extents, memory, rooms = problem.extents, chip.memory, 1 if times == 2 else 2
     whole_chunk = (ceil_to(extents[C1], step[0]), problem.kernel[0])
     ragged = overlaid and extents[HO] % rows > 0
-    for stacked, images in [(1, 1)] if in_chain or ragged else _stacks(problem, rows, columns):
+    for stacked, images in [(1, 1)] if in_chain or ragged else _stacks(problem, *area):
         tiles = (
             ceil_div(extents[N], images),
             extents[GROUP],
-            extents[DO],
+            ceil_div(extents[DO], images * abreast),
             ceil_div(extents[HO], rows * stacked),
             ceil_div(extents[WO], columns),
             ceil_div(extents[OUT], outputs),
@@ -341,20 +357,20 @@ def _spread(
             # Else either order puts the same into a cluster.
             both = chip.clusters > 1 and 1 < cores[OUT] < prod(cores) and not in_chain
             orders = (False, True) if both else (False,)
-            plain = Tile(*begins, whole_chunk, trips, cores, False, outputs, frozenset(), images, overlaid)
+            plain = Tile(*begins, whole_chunk, trips, cores, False, outputs, frozenset(), images, abreast, overlaid)
             leaving = _leaving(plain, problem, memory.ub_bytes)
             if plain.l0c_bytes > memory.l0c_bytes * rooms or plain.ub_bytes(problem, leaving) > memory.ub_bytes * rooms:
                 continue
             for held in _holdings(problem, trips):
                 if in_chain and "rows" in held:
                     continue
-                tile = Tile(*begins, whole_chunk, trips, cores, False, leaving, held, images, overlaid)
+                tile = Tile(*begins, whole_chunk, trips, cores, False, leaving, held, images, abreast, overlaid)
                 for chunk in _chunks(tile, problem, memory.l1_bytes * rooms):
                     for last in orders:
-                        yield Tile(*begins, chunk, trips, cores, last, leaving, held, images, overlaid)
+                        yield Tile(*begins, chunk, trips, cores, last, leaving, held, images, abreast, overlaid)
 
 
-def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:
+def _stacks(problem: Problem, rows: int, columns: int, abreast: int) -> list[tuple[int, int]]:
     """How many products a tile may have, one below the other, or in as many images.
 
     Weights that came beside the cube meet them all, and the map of those below one another is one.
@@ -362,8 +378,9 @@ def _stacks(problem: Problem, rows: int, columns: int) -> list[tuple[int, int]]:
     if columns < problem.extents[WO]:
         return [(1, 1)]
     height = ceil_div(problem.extents[HO], rows)
-    if height == 1 and problem.extents[DO] == 1:
-        return [(1, images) for images in _even_parts(problem.extents[N], (2, 4, 8, 16, 32))]
+    if height == 1 and (problem.extents[DO] == 1 or problem.windows.axes.image_rows):
+        of_products = ceil_div(problem.images, abreast)
+        return [(1, images) for images in _even_parts(of_products, (2, 4, 8, 16, 32))]
     return [(stacked, 1) for stacked in _even_parts(height, (2, 4, 8))]
 
 

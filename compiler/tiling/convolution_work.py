@@ -135,7 +135,8 @@ class Columns:
             [
                 (
                     *(t.rows, t.columns, t.outputs, t.stacked, t.images, t.leaving, *t.step, *t.chunk),
-                    *("map" in t.held, "rows" in t.held, "weights" in t.held, *t.trips, *t.cores, t.overlaid),
+                    *("map" in t.held, "rows" in t.held, "weights" in t.held, *t.trips, *t.cores),
+                    *(t.overlaid, t.abreast),
                 )
                 for t in tiles
             ],
@@ -144,11 +145,11 @@ class Columns:
         self.rows, self.columns, self.outputs, self.stacked, self.images, self.leaving = numbers[:6]
         self.step, self.chunk, self.trips, self.cores = numbers[6:9], numbers[9:11], numbers[14:20], numbers[20:26]
         self.holds_map, self.holds_rows, self.holds_weights = numbers[11:14].astype(bool)
-        self.overlaid = numbers[26].astype(bool)
+        self.overlaid, self.abreast = numbers[26].astype(bool), numbers[27]
 
     @cached_property
     def positions(self) -> np.ndarray:
-        return self.rows * self.columns
+        return self.abreast * self.rows * self.columns
 
     @cached_property
     def made_columns(self) -> np.ndarray:
@@ -156,7 +157,7 @@ class Columns:
 
     @cached_property
     def made_rows(self) -> np.ndarray:
-        return rounded(self.rows * self.made_columns, FRACTAL)
+        return rounded(self.abreast * self.rows * self.made_columns, FRACTAL)
 
     @cached_property
     def rounds(self) -> np.ndarray:
@@ -365,6 +366,7 @@ def _as_shared(of: Columns, problem: Problem, chip: Chip, other_ddr: Any) -> tup
 def map_load(of: Columns, problem: Problem, chip: Chip, *, sharing: np.ndarray | bool = True) -> _Load:
     extents, size = problem.extents, DTYPES[problem.dtype].itemsize
     loads, (height, width), line = of.map_loads, of.box, chip.transfer.ddr_line_bytes
+    images = of.images * of.abreast
     whole_rows, slower = width == problem.windows.axes.width, 100 / chip.transfer.ragged_nz_percent
     whole_channels = whole_rows & (height == problem.map_shape[0])
     run = np.where(whole_rows, height * width, width) * size
@@ -380,8 +382,8 @@ def map_load(of: Columns, problem: Problem, chip: Chip, *, sharing: np.ndarray |
     if problem.memory_of("map") == "llb":
         goes_on = whole_rows & (filled > run) & (~whole_channels | (lines < slower * together))
     is_ragged = (run % chip.block_bytes > 0) & ~goes_on
-    lines = np.where(whole_channels & ~goes_on, together, lines) * (loads * of.images)
-    written = loads * of.images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
+    lines = np.where(whole_channels & ~goes_on, together, lines) * (loads * images)
+    written = loads * images * extents[KD] * extents[C1] * height * width * BLOCK_BYTES
     turns = loads * np.where(of.holds_map, 1, of.chunks)
     parts, _ = _parts_of_clusters(of, chip)
     again = np.where(of.holds_map, 1, of.trips[OUT])
@@ -441,8 +443,8 @@ class _Results(NamedTuple):
 
     @staticmethod
     def of(of: Columns, problem: Problem, chip: Chip) -> _Results:
-        images = of.rounds * of.images
-        positions = of.positions * of.stacked
+        images = of.rounds * of.images * of.abreast
+        positions = of.rows * of.columns * of.stacked
         elements = images * positions * of.outputs
         run = positions * problem.result_bytes
         lines = images * of.outputs * _lines(run, run, chip.transfer.ddr_line_bytes)

@@ -1,6 +1,7 @@
 """Feature maps on their way to L1: from DDR by ``ldc1``, from UB, where a kernel makes them, by ``stnz``.
 
-L1 holds ``[c1][h][w][c0]``, once for each image that a buffer has room for.
+L1 holds ``[c1][h][w][c0]``, once for each image that a buffer has room for, or ``[c1][image][h][w][c0]`` of images that
+are abreast: their places are rows of one product.
 """
 
 from __future__ import annotations
@@ -44,19 +45,22 @@ class Axes:
     ``width`` is the number of columns of whole rows, which are loaded as they are, those that no window touches too:
     rows that lie one after another in DDR do so in L1, and all of them are one run. It is 0 where parts of rows are
     loaded, one by one: these lie as far apart in L1 as the buffer is wide.
+
+    ``image_rows``: of the next image, abreast of one, so many rows further begin; 0 where each has blocks of its own.
     """
 
     channel: int
     row: int | None
     column: int
     width: int = 0
+    image_rows: int = 0
 
     def numbers(self) -> tuple[int, ...]:
-        return self.channel, -1 if self.row is None else self.row, self.column, self.width
+        return self.channel, -1 if self.row is None else self.row, self.column, self.width, self.image_rows
 
     @staticmethod
-    def of(channel: int, row: int, column: int, width: int) -> Axes:
-        return Axes(channel, None if row < 0 else row, column, width)
+    def of(channel: int, row: int, column: int, width: int, image_rows: int) -> Axes:
+        return Axes(channel, None if row < 0 else row, column, width, image_rows)
 
     @property
     def image(self) -> int | None:
@@ -71,6 +75,8 @@ class Axes:
         """Elements between channel blocks in L1: as many as a block takes at most, wherever its run begins and ends."""
         k0 = DTYPES[dtype].fractal_k
         rows = 1 if self.row is None else shape[self.row]
+        if self.image_rows and self.image is not None:
+            rows = shape[self.image] * self.image_rows
         columns = rows * self.pitch(shape)
         return (ceil_to(columns, k0) + k0 if self.width % k0 else columns) * k0
 
@@ -93,11 +99,12 @@ def map_axes(mark: str, names: Sequence[str] = ("map", "made")) -> Axes | None:
 
 def map_bytes(shape: tuple[int, ...], axes: Axes, dtype: str) -> int:
     """What a feature map takes in L1, with all of its images."""
-    images = 1 if axes.image is None else shape[axes.image]
+    images = 1 if axes.image is None or axes.image_rows else shape[axes.image]
     return images * image_bytes(shape, axes, dtype)
 
 
 def image_bytes(shape: Sequence[int], axes: Axes, dtype: str) -> int:
+    """Of one image, or of all that are abreast."""
     blocks = -(-shape[axes.channel] // DTYPES[dtype].fractal_k)
     return blocks * axes.c1_stride(shape, dtype) * DTYPES[dtype].itemsize
 
@@ -114,10 +121,10 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         return
     indices = [None if axis is None else index_of(target, axis) for axis in (axes.channel, axes.row, axes.column)]
     loops = [single_loop(index) for index in indices]
-    if {loop for loop in loops if loop} != set(nest.loops) or not source.is_affine:
+    images = image_loop(target, axes)
+    if {loop for loop in (images, *loops) if loop} != set(nest.loops) or not source.is_affine:
         yield Rejection("ldc1", "a loop moves along neither channels, rows nor columns")
         return
-    strides = [0 if loop is None else source.coefficient(loop) or 0 for loop in loops]
     stride = axes.c1_stride(target.shape, target.dtype)
     mods = ("ddr", target.dtype)
     bases = [0 if index is None else index.base for index in indices]
@@ -129,34 +136,33 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if which is None:
         yield Rejection("ldc1", "a loop moves along images")
         return
-    rows = loops[1]
-    one_by_one = None if axes.width else rows
 
-    def load(part: _Part) -> Any:
-        first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
+    def load(part: _Part, one_by_one: Sequence[Loop]) -> Any:
+        first_row = sum((loop.var for loop in one_by_one if loop is loops[1]), start=bases[1])
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
+        offset = offset + sum(loop.var for loop in one_by_one if loop is images) * _image_step(target, axes)
         offset = simple(nest, offset + block_offset(target, axes, bases[0] + part.channel) + which)
-        at = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
+        at = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop not in one_by_one}
         if part.channel and loops[0] is not None:
             at[loops[0].var] = tirx.IntImm("int32", part.channel)
         slots = [address_at(target.buffer, offset), address(source.buffer, source.at(at)), *part.strides]
         return instruction("ldc1", mods, [*slots, *(simple(nest, number(size)) for size in part.sizes), stride])
 
-    def build(parts: list[_Part]) -> Any:
-        kept = [loop for loop in nest.loops if loop is not one_by_one]
-        loads = sequence([load(part) for part in parts])
-        return guarded(kept, loads if one_by_one is None else around([one_by_one], loads))
+    def build(parts: list[_Part], one_by_one: Sequence[Loop]) -> Any:
+        kept = [loop for loop in nest.loops if loop not in one_by_one]
+        return guarded(kept, around(one_by_one, sequence([load(part, one_by_one) for part in parts])))
 
     # Where the first row is not always the same, it would not be seen that two loads write beside each other.
     is_fixed = all(constant(simple(nest, number(base))) is not None for base in bases[:2])
-    for parts in _ways(source, loops, strides, axes, one_by_one, is_fixed):
+    for parts, one_by_one in _ways(source, [images, *loops], axes, is_fixed):
         prices = [instruction_cycles("ldc1", mods, (0, 0, *p.strides, *p.most, stride), chip) for p in parts]
         wrong = next((price for price in prices if isinstance(price, str)), None)
         if wrong is not None:
             yield Rejection("ldc1", wrong)
         else:
             price = sum(price for price in prices if not isinstance(price, str))
-            yield Candidate("ldc1." + ".".join(mods), price, 1, partial(build, parts), kind="copy")
+            price *= prod(loop.bound for loop in one_by_one)
+            yield Candidate("ldc1." + ".".join(mods), price, 1, partial(build, parts, one_by_one), kind="copy")
 
 
 @dataclass(frozen=True)
@@ -218,31 +224,45 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 
 def _ways(
-    source: Access,
-    loops: Sequence[Loop | None],
-    strides: list[int],
-    axes: Axes,
-    one_by_one: Loop | None,
-    is_fixed: bool,
-) -> Iterator[list[_Part]]:
-    """As runs where whole rows lie one after another, otherwise row by row, or rows with what lies between them."""
-    channels, rows, _ = loops
-    if axes.width and (rows is None or strides[1] == axes.width):
-        yield from _runs(source, channels, rows, axes.width, is_fixed)
+    source: Access, loops: Sequence[Loop | None], axes: Axes, is_fixed: bool
+) -> Iterator[tuple[list[_Part], list[Loop]]]:
+    """What is loaded at once, and the loops that each have loads of their own.
+
+    Whole rows that lie one after another are runs, one in each image or, where it is all of it, in rows of the next
+    ones. Otherwise rows are loaded one by one, or with what lies between them.
+    """
+    images, channels, rows, _ = loops
+    of_image = [] if images is None else [images]
+    strides = [0 if loop is None else source.coefficient(loop) or 0 for loop in loops]
+    if axes.width and (rows is None or strides[2] == axes.width):
+        if images is not None and extent(rows) == axes.image_rows:
+            yield [_run(source, channels, rows, axes.width, images)], []
+        first = source.base if images is None else source.base + images.var * strides[0]
+        for parts in _runs(source, channels, rows, axes.width, first, is_fixed):
+            yield parts, of_image
         return
-    sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
-    most = [bound(loop) for loop in loops]
+    one_by_one = None if axes.width else rows
+    sizes = [1 if loop is one_by_one else extent(loop) for loop in loops[1:]]
+    most = [1 if loop is one_by_one else bound(loop) for loop in loops[1:]]
+    strides = strides[1:]
     if axes.width:
         strides, sizes, most = (
             [*each[:2], last] for each, last in ((strides, 1), (sizes, axes.width), (most, axes.width))
         )
-    yield [_Part(strides, sizes, most)]
+    yield [_Part(strides, sizes, most)], of_image if one_by_one is None else [*of_image, one_by_one]
+
+
+def _run(source: Access, channels: Loop | None, rows: Loop | None, width: int, images: Loop | None = None) -> _Part:
+    """Whole rows as one run in each channel of an image, or of several."""
+    steps = [0 if loop is None else source.coefficient(loop) or 0 for loop in (channels, images)]
+    sizes = [extent(channels), extent(images), product_of([extent(rows), width])]
+    return _Part([*steps, 1], sizes, [bound(channels), bound(images), bound(rows) * width])
 
 
 def _runs(
-    source: Access, channels: Loop | None, rows: Loop | None, width: int, is_fixed: bool
+    source: Access, channels: Loop | None, rows: Loop | None, width: int, first: Any, is_fixed: bool
 ) -> Iterator[list[_Part]]:
-    """Whole rows as runs, with those behind that fill a block of 32 bytes, or alone.
+    """Whole rows as runs from the element ``first`` on, with those behind that fill a block of 32 bytes, or alone.
 
     A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But where
     the map ends, there is no more of it: in LLB the last channels come by themselves, so that the others need not be
@@ -250,14 +270,13 @@ def _runs(
     lines twice, and cores would not share them. Of a map that is a part of a tensor, others may not have made yet what
     lies behind its rows.
     """
-    wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
-    apart = 0 if channels is None else source.coefficient(channels) or 0
-    most, count, most_channels = bound(rows) * width, extent(channels), bound(channels)
+    alone, k0 = _run(source, channels, rows, width), DTYPES[source.dtype].fractal_k
+    apart, (count, _, wanted), (most_channels, _, most) = alone.strides[0], alone.sizes, alone.most
     most_filled, is_near = ceil_to(most, k0), source.buffer in source.surroundings.near
     is_whole = source.pitches == dense_strides(source.shape)
     if width % k0 and is_whole and (not apart or apart >= (k0 if is_near else most_filled)):
         filled = number(rounded_up(wanted, k0))
-        first = source.surroundings.simplify(number(source.base))
+        first = source.surroundings.simplify(number(first))
         left = prod(source.shape) - first - (count - 1) * apart
         before = (count - 1) // k0 * k0 if is_near and is_fixed and apart and isinstance(count, int) else 0
         if before and not source.surroundings.analyzer.can_prove(filled <= left):
@@ -267,7 +286,7 @@ def _runs(
             ]
         else:
             yield [_Part([apart, 0, 1], [count, 1, tirx.min(filled, left)], [most_channels, 1, most_filled])]
-    yield [_Part([apart, 0, 1], [count, 1, wanted], [most_channels, 1, most])]
+    yield [alone]
 
 
 def block_offset(access: Access, axes: Axes, channel: Any) -> Any:
@@ -277,14 +296,26 @@ def block_offset(access: Access, axes: Axes, channel: Any) -> Any:
     return block * (axes.c1_stride(access.shape, access.dtype) * dtype.itemsize)
 
 
+def image_loop(access: Access, axes: Axes) -> Loop | None:
+    """The loop along images that are abreast, if an access has more than one."""
+    return single_loop(index_of(access, axes.image)) if axes.image_rows and axes.image is not None else None
+
+
 def image_offset(access: Access, axes: Axes) -> Any | None:
-    """The byte at which the image of an access begins; None where it is not one image."""
+    """The byte at which the first image of an access begins; None where there are several that are not abreast."""
     if axes.image is None:
         return 0
     image = index_of(access, axes.image)
-    if image is None or image.terms:
+    if image is None or image.loops != tuple(loop for loop in [image_loop(access, axes)] if loop):
         return None
-    return image.base * image_bytes(access.shape, axes, access.dtype)
+    return image.base * _image_step(access, axes)
+
+
+def _image_step(access: Access, axes: Axes) -> int:
+    """Bytes from one image to the next."""
+    if axes.image_rows:
+        return axes.image_rows * axes.pitch(access.shape) * FRACTAL_ROW_BYTES
+    return image_bytes(access.shape, axes, access.dtype)
 
 
 def simple(nest: Nest, expr: Any) -> Any:

@@ -8,6 +8,9 @@ where
 and the same for columns. Rows from ``low`` up to ``high`` are the image; what is above and below is the padding that
 the instruction is told of. A nest may hold a part of the kernel: a part of its rows is a smaller kernel, a part of its
 columns is a range of the instruction's k.
+
+Of images that are abreast, counted by axis ``do``, rows lie one below the other, so far apart that windows go on from
+the last row of one with the first row of the next.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tvm.sym import detect_linear_equation
 from compiler.emission.calls import address_at, guarded, instruction, number
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.costs import instruction_cycles
-from compiler.emission.cube.feature_maps import Axes, block_offset, image_offset, simple
+from compiler.emission.cube.feature_maps import Axes, block_offset, image_loop, image_offset, simple
 from compiler.emission.cube.places import (
     FRACTAL_ROW_BYTES,
     bound,
@@ -41,7 +44,7 @@ from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
 # Axes of the windows' matrix, from the end.
-HO, WO, C1, KH, KW, C0 = -7, -6, -4, -3, -2, -1
+IMAGE, HO, WO, C1, KH, KW, C0 = -8, -7, -6, -4, -3, -2, -1
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ class _Read:
     source: Access
     rows: Band
     columns: Band
+    images: Loop | None  # that are abreast
     c1: Loop | None
     c0: Loop | None
     channel: Any
@@ -187,8 +191,8 @@ class _Read:
     @staticmethod
     def of(nest: Nest, said: Windows) -> _Read | str:
         target = nest.target
-        loops = {}
-        for name, axis in (("ho", HO), ("wo", WO), ("c1", C1), ("kh", KH), ("kw", KW), ("c0", C0)):
+        loops, named = {}, [("ho", HO), ("wo", WO), ("c1", C1), ("kh", KH), ("kw", KW), ("c0", C0)]
+        for name, axis in [("images", IMAGE), *named] if said.axes.image_rows else named:
             index = index_of(target, axis)
             if index is None or len(index.terms) > 1:
                 return "the windows' matrix is not written element by element"
@@ -203,10 +207,10 @@ class _Read:
             return "rows and columns of the map do not move evenly with the windows"
         rows = Band(loops["ho"], loops["kh"], said.strides[0], said.dilations[0], read[1].base if read[1] else 0)
         columns = Band(loops["wo"], loops["kw"], said.strides[1], said.dilations[1], read[2].base)
-        image = image_offset(source, axes)
-        if image is None:
+        image, images = image_offset(source, axes), loops.get("images")
+        if image is None or images is not image_loop(source, axes):
             return "windows of several images"
-        self = _Read(nest, said, source, rows, columns, loops["c1"], loops["c0"], read[0].base, image, [])
+        self = _Read(nest, said, source, rows, columns, images, loops["c1"], loops["c0"], read[0].base, image, [])
         problem = self._conditions()
         return problem or self
 
@@ -245,10 +249,11 @@ class _Read:
     def at_most(self) -> tuple[int, ...]:
         """Operands for the cost: the greatest tile, inside the image."""
         said, k0 = self.said, DTYPES[self.nest.target.dtype].fractal_k
-        m = bound(self.rows.output) * bound(self.columns.output)
+        rows = bound(self.images) * bound(self.rows.output)
+        m = rows * bound(self.columns.output)
         kernel = (bound(self.rows.kernel), bound(self.columns.kernel))
         k = bound(self.c1) * kernel[0] * kernel[1] * k0
-        height = (bound(self.rows.output) - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
+        height = (rows - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
         width = (bound(self.columns.output) - 1) * said.strides[1] + (kernel[1] - 1) * said.dilations[1] + 1
         stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
         return (0, 0, m, k, 0, 0, height, width, stride, *kernel, *said.strides, *said.dilations, 0, 0, 0, 0)
@@ -256,11 +261,13 @@ class _Read:
     def build(self) -> Any:
         nest, said, rows, columns = self.nest, self.said, self.rows, self.columns
         dtype = DTYPES[nest.target.dtype]
-        m = product_of([extent(rows.output), extent(columns.output)])
+        m = product_of([extent(self.images), extent(rows.output), extent(columns.output)])
         kernel_rows, kernel_columns = extent(rows.kernel), extent(columns.kernel)
         k = product_of([extent(self.c1), kernel_rows, kernel_columns, dtype.fractal_k])
         top, height = rows.before(), rows.inside()
-        bottom = rows.span - top - height
+        if self.images is not None:  # of those before the last, the next one begins where their windows go on
+            height = height + (self.images.extent - 1) * said.axes.image_rows
+        bottom = 0 if self.images is not None else rows.span - top - height
         first_row = rows.first + top
         pitch = said.axes.pitch(self.source.shape)
         if said.whole_rows:
