@@ -25,7 +25,7 @@ from tvm.sym import detect_linear_equation
 
 from compiler.emission.cube.feature_maps import Axes, map_mark
 from compiler.emission.cube.weights import WEIGHTS
-from compiler.emission.cube.windows import Windows
+from compiler.emission.cube.windows import Windows, end_with_rows
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
@@ -190,8 +190,9 @@ def _windows(block: Any, load: Any, extents: tuple[int, ...]) -> Windows:
                 left = -rest if which == 1 else left
     if channel is None or column is None:
         raise TypeError("a convolution's map has channels and columns")
-    # A negative padding leaves the first columns out: what is loaded are no whole rows.
-    width = int(load.source.shape[column]) if left >= 0 else 0
+    # A negative padding leaves the first columns out, or the last ones: what is loaded are no whole rows.
+    width = int(load.source.shape[column])
+    width *= end_with_rows(-left, extents[WO], strides[1], extents[KW] - 1, dilations[1], width)
     axes = Axes(channel, row, column, width, image_rows)
     return Windows(axes, extents[KW], (strides[0], strides[1]), (dilations[0], dilations[1]), max(left, 0), True)
 

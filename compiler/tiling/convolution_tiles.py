@@ -143,9 +143,8 @@ class Tile(_Sizes):
         blocks, kernel_rows = (problem.extents[C1] * problem.extents[KD], problem.kernel[0]) if whole else chunk
         height, width = problem.box(self.map_rows, self.columns, kernel_rows)
         k0 = DTYPES[problem.dtype].fractal_k
-        images = self.images * self.abreast
-        height = height if self.abreast == 1 else max(height, problem.windows.axes.image_rows)
-        return images * blocks * (height * width + (2 * k0 if width % k0 else 0)) * BLOCK_BYTES
+        columns = self.abreast * height * width + (2 * k0 if width % k0 and self.abreast == 1 else 0)
+        return self.images * blocks * columns * BLOCK_BYTES
 
     def weight_bytes(self, problem: Problem, chunk: tuple[int, int]) -> int:
         if "weights" not in self.held:

@@ -15,8 +15,9 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm.sym import detect_linear_equation
 
+from compiler.emission.cube.windows import end_with_rows
 from compiler.isa.layout import FRACTAL
-from compiler.tiling.convolution_tiles import DO, HO, KD, KH, WO, N
+from compiler.tiling.convolution_tiles import DO, HO, KD, KH, KW, WO, N
 from compiler.tiling.places import WINDOWS
 from compiler.tir.rewriter import loop_with, uses
 from compiler.tir.sblocks import block_with
@@ -29,7 +30,8 @@ OF_WINDOWS = {KD: KD - 1, KH: KH - 1}  # axes of the windows' matrix: it has no 
 def images_abreast(func: Any) -> Any:
     """A convolution whose products may be of several images; the same where that gains nothing or cannot be.
 
-    It can where each row of windows sees one row of the map, and the next one the next: none of another image.
+    It can where each row of windows sees one row of the map, and the next one the next: none of another image. Rows are
+    whole ones: what is left out of them lies in L1 all the same.
     """
     windows = next(_block(nest) for nest in _nests(func) if _block(nest).name_hint == WINDOWS)
     extents = [int(axis.dom.extent) for axis in windows.iter_vars]
@@ -37,19 +39,26 @@ def images_abreast(func: Any) -> Any:
     if extents[N] == 1 or extents[DO] > 1 or places % FRACTAL == 0 or places > MOST_PLACES:
         return func
     of_one_row = all(extents[axis] == 1 for axis in OF_WINDOWS.values())
-    return _swapped(func, extents) if of_one_row and _sees_rows_in_order(windows) else func
+    return _swapped(func, extents) if of_one_row and _sees_rows_in_order(windows, extents) else func
 
 
-def _sees_rows_in_order(windows: Any) -> bool:
-    """Whether row by row the map is seen, and nothing that is no row of it."""
-    row, conditions, loads = windows.iter_vars[HO].var, list[Any](), list[Any]()
+def _sees_rows_in_order(windows: Any, extents: Sequence[int]) -> bool:
+    """Whether row by row the map is seen, all columns of it, and nothing that is no row of it."""
+    conditions, loads = list[Any](), list[Any]()
     structural_walk(windows.body.value, (ir.Call, lambda call: conditions.extend(call.args[:1])))
     structural_walk(windows.body.value, (ir.TensorLoad, loads.append))
-    indices = [index for load in loads for index in load.indices if uses(index, [row])]
-    steps = [detect_linear_equation(index, [row]) for index in indices]
-    return (
-        bool(loads) and not any(uses(each, [row]) for each in conditions) and all(int(step[0]) == 1 for step in steps)
-    )
+    row, column, element = (windows.iter_vars[axis].var for axis in (HO, WO, KW - 1))
+    if not loads or any(uses(condition, [row]) for condition in conditions):
+        return False
+    for axis, index in enumerate(loads[0].indices):
+        if uses(index, [row]) and int(detect_linear_equation(index, [row])[0]) != 1:
+            return False
+        if uses(index, [column, element]):
+            stride, dilation, first = (int(each) for each in detect_linear_equation(index, [column, element]))
+            width = int(loads[0].source.shape[axis])
+            if not end_with_rows(first, extents[WO], stride or 1, extents[KW - 1] - 1, dilation, width):
+                return False
+    return True
 
 
 def _nests(func: Any) -> list[Any]:

@@ -21,7 +21,7 @@ CASES: list[dict[str, Any]] = [
     {"x": (9, 33, 5, 6), "w": (20, 33, 1, 1), "strides": (1, 2)},
     {"x": (6, 17, 5, 4), "w": (18, 17, 1, 3), "pads": (0, 1, 0, 2)},
     {"x": (3, 9, 17), "w": (6, 9, 5), "pads": (2, 1), "strides": (2,)},
-    {"x": (5, 24, 7, 5), "w": (10, 24, 1, 1), "strides": (1, 2), "pads": (-1, -1, -1, 0)},
+    {"x": (5, 24, 7, 5), "w": (10, 24, 1, 1), "strides": (1, 2), "pads": (-1, 0, -1, 0)},
     {"x": (5, 8, 1, 3, 2), "w": (18, 8, 1, 1, 1)},
 ]
 KINDS: dict[str, Any] = {
@@ -72,6 +72,8 @@ def test_what_is_added_lies_as_results_do() -> None:
         {"x": (5, 20, 4, 4), "w": (40, 20, 1, 1)},  # nothing to be filled up
         {"x": (5, 20, 3, 3), "w": (40, 20, 3, 3), "pads": (1, 1, 1, 1)},  # rows of other images would be seen
         {"x": (5, 20, 3, 3), "w": (40, 20, 1, 1), "pads": (1, 0, 0, 0)},
+        {"x": (5, 20, 3, 4), "w": (40, 20, 1, 1), "pads": (0, -1, 0, 0)},
+        {"x": (5, 20, 3, 4), "w": (40, 20, 1, 1), "pads": (0, 0, 0, -1)},
         {"x": (5, 20, 5, 5), "w": (40, 20, 1, 1), "strides": (2, 2)},
         {"x": (5, 20, 3, 3, 3), "w": (40, 20, 1, 1, 1)},
     ],
@@ -88,7 +90,7 @@ def test_where_products_are_of_one_image(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("channels", [128, 120])
 def test_images_that_lie_in_llb(channels: int) -> None:
-    """Runs that are filled up to blocks reach into the next image's place, which is loaded behind them."""
+    """Where runs of one image are filled up to blocks, those of images side by side would reach into the next one."""
     seed = np.random.default_rng(channels)
     sizes = [(channels, 64), (1024, channels), (64, 1024)]
     weights = [

@@ -75,9 +75,9 @@ class Axes:
         """Elements between channel blocks in L1: as many as a block takes at most, wherever its run begins and ends."""
         k0 = DTYPES[dtype].fractal_k
         rows = 1 if self.row is None else shape[self.row]
-        if self.image_rows and self.image is not None:
-            rows = shape[self.image] * self.image_rows
         columns = rows * self.pitch(shape)
+        if self.image_rows and self.image is not None:
+            return shape[self.image] * self.image_rows * self.pitch(shape) * k0
         return (ceil_to(columns, k0) + k0 if self.width % k0 else columns) * k0
 
 
@@ -120,11 +120,11 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
         yield Rejection("ldc1", f"{source.dtype} in {source.memory} and {target.dtype} in L1")
         return
     indices = [None if axis is None else index_of(target, axis) for axis in (axes.channel, axes.row, axes.column)]
-    loops = [single_loop(index) for index in indices]
-    images = image_loop(target, axes)
+    loops, images = [single_loop(index) for index in indices], image_loop(target, axes)
     if {loop for loop in (images, *loops) if loop} != set(nest.loops) or not source.is_affine:
         yield Rejection("ldc1", "a loop moves along neither channels, rows nor columns")
         return
+    strides = [0 if loop is None else source.coefficient(loop) or 0 for loop in loops]
     stride = axes.c1_stride(target.shape, target.dtype)
     mods = ("ddr", target.dtype)
     bases = [0 if index is None else index.base for index in indices]
@@ -136,33 +136,35 @@ def map_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
     if which is None:
         yield Rejection("ldc1", "a loop moves along images")
         return
+    rows = loops[1]
+    one_by_one = None if axes.width else rows
 
-    def load(part: _Part, one_by_one: Sequence[Loop]) -> Any:
-        first_row = sum((loop.var for loop in one_by_one if loop is loops[1]), start=bases[1])
+    def load(part: _Part) -> Any:
+        first_row = bases[1] if one_by_one is None else bases[1] + one_by_one.var
         offset = (first_row * axes.pitch(target.shape) + bases[2]) * FRACTAL_ROW_BYTES
-        offset = offset + sum(loop.var for loop in one_by_one if loop is images) * _image_step(target, axes)
         offset = simple(nest, offset + block_offset(target, axes, bases[0] + part.channel) + which)
-        at = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop not in one_by_one}
+        at = {loop.var: tirx.IntImm("int32", 0) for loop in nest.loops if loop is not one_by_one}
         if part.channel and loops[0] is not None:
             at[loops[0].var] = tirx.IntImm("int32", part.channel)
         slots = [address_at(target.buffer, offset), address(source.buffer, source.at(at)), *part.strides]
         return instruction("ldc1", mods, [*slots, *(simple(nest, number(size)) for size in part.sizes), stride])
 
-    def build(parts: list[_Part], one_by_one: Sequence[Loop]) -> Any:
-        kept = [loop for loop in nest.loops if loop not in one_by_one]
-        return guarded(kept, around(one_by_one, sequence([load(part, one_by_one) for part in parts])))
+    def build(parts: list[_Part]) -> Any:
+        kept = [loop for loop in nest.loops if loop is not one_by_one]
+        loads = sequence([load(part) for part in parts])
+        return guarded(kept, loads if one_by_one is None else around([one_by_one], loads))
 
     # Where the first row is not always the same, it would not be seen that two loads write beside each other.
     is_fixed = all(constant(simple(nest, number(base))) is not None for base in bases[:2])
-    for parts, one_by_one in _ways(source, [images, *loops], axes, is_fixed):
+    ways = _ways(source, loops, strides, axes, one_by_one, is_fixed)
+    for parts in _of_images(source, loops, images, axes) if axes.image_rows else ways:
         prices = [instruction_cycles("ldc1", mods, (0, 0, *p.strides, *p.most, stride), chip) for p in parts]
         wrong = next((price for price in prices if isinstance(price, str)), None)
         if wrong is not None:
             yield Rejection("ldc1", wrong)
         else:
             price = sum(price for price in prices if not isinstance(price, str))
-            price *= prod(loop.bound for loop in one_by_one)
-            yield Candidate("ldc1." + ".".join(mods), price, 1, partial(build, parts, one_by_one), kind="copy")
+            yield Candidate("ldc1." + ".".join(mods), price, 1, partial(build, parts), kind="copy")
 
 
 @dataclass(frozen=True)
@@ -224,45 +226,31 @@ def made_to_l1(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 
 def _ways(
-    source: Access, loops: Sequence[Loop | None], axes: Axes, is_fixed: bool
-) -> Iterator[tuple[list[_Part], list[Loop]]]:
-    """What is loaded at once, and the loops that each have loads of their own.
-
-    Whole rows that lie one after another are runs, one in each image or, where it is all of it, in rows of the next
-    ones. Otherwise rows are loaded one by one, or with what lies between them.
-    """
-    images, channels, rows, _ = loops
-    of_image = [] if images is None else [images]
-    strides = [0 if loop is None else source.coefficient(loop) or 0 for loop in loops]
-    if axes.width and (rows is None or strides[2] == axes.width):
-        if images is not None and extent(rows) == axes.image_rows:
-            yield [_run(source, channels, rows, axes.width, images)], []
-        first = source.base if images is None else source.base + images.var * strides[0]
-        for parts in _runs(source, channels, rows, axes.width, first, is_fixed):
-            yield parts, of_image
+    source: Access,
+    loops: Sequence[Loop | None],
+    strides: list[int],
+    axes: Axes,
+    one_by_one: Loop | None,
+    is_fixed: bool,
+) -> Iterator[list[_Part]]:
+    """As runs where whole rows lie one after another, otherwise row by row, or rows with what lies between them."""
+    channels, rows, _ = loops
+    if axes.width and (rows is None or strides[1] == axes.width):
+        yield from _runs(source, channels, rows, axes.width, is_fixed)
         return
-    one_by_one = None if axes.width else rows
-    sizes = [1 if loop is one_by_one else extent(loop) for loop in loops[1:]]
-    most = [1 if loop is one_by_one else bound(loop) for loop in loops[1:]]
-    strides = strides[1:]
+    sizes = [1 if loop is one_by_one else extent(loop) for loop in loops]
+    most = [bound(loop) for loop in loops]
     if axes.width:
         strides, sizes, most = (
             [*each[:2], last] for each, last in ((strides, 1), (sizes, axes.width), (most, axes.width))
         )
-    yield [_Part(strides, sizes, most)], of_image if one_by_one is None else [*of_image, one_by_one]
-
-
-def _run(source: Access, channels: Loop | None, rows: Loop | None, width: int, images: Loop | None = None) -> _Part:
-    """Whole rows as one run in each channel of an image, or of several."""
-    steps = [0 if loop is None else source.coefficient(loop) or 0 for loop in (channels, images)]
-    sizes = [extent(channels), extent(images), product_of([extent(rows), width])]
-    return _Part([*steps, 1], sizes, [bound(channels), bound(images), bound(rows) * width])
+    yield [_Part(strides, sizes, most)]
 
 
 def _runs(
-    source: Access, channels: Loop | None, rows: Loop | None, width: int, first: Any, is_fixed: bool
+    source: Access, channels: Loop | None, rows: Loop | None, width: int, is_fixed: bool
 ) -> Iterator[list[_Part]]:
-    """Whole rows as runs from the element ``first`` on, with those behind that fill a block of 32 bytes, or alone.
+    """Whole rows as runs, with those behind that fill a block of 32 bytes, or alone.
 
     A run of whole blocks is loaded at twice the rate, and what lies behind rows in DDR is the map's as well. But where
     the map ends, there is no more of it: in LLB the last channels come by themselves, so that the others need not be
@@ -270,13 +258,14 @@ def _runs(
     lines twice, and cores would not share them. Of a map that is a part of a tensor, others may not have made yet what
     lies behind its rows.
     """
-    alone, k0 = _run(source, channels, rows, width), DTYPES[source.dtype].fractal_k
-    apart, (count, _, wanted), (most_channels, _, most) = alone.strides[0], alone.sizes, alone.most
+    wanted, k0 = product_of([extent(rows), width]), DTYPES[source.dtype].fractal_k
+    apart = 0 if channels is None else source.coefficient(channels) or 0
+    most, count, most_channels = bound(rows) * width, extent(channels), bound(channels)
     most_filled, is_near = ceil_to(most, k0), source.buffer in source.surroundings.near
     is_whole = source.pitches == dense_strides(source.shape)
     if width % k0 and is_whole and (not apart or apart >= (k0 if is_near else most_filled)):
         filled = number(rounded_up(wanted, k0))
-        first = source.surroundings.simplify(number(first))
+        first = source.surroundings.simplify(number(source.base))
         left = prod(source.shape) - first - (count - 1) * apart
         before = (count - 1) // k0 * k0 if is_near and is_fixed and apart and isinstance(count, int) else 0
         if before and not source.surroundings.analyzer.can_prove(filled <= left):
@@ -286,7 +275,16 @@ def _runs(
             ]
         else:
             yield [_Part([apart, 0, 1], [count, 1, tirx.min(filled, left)], [most_channels, 1, most_filled])]
-    yield [alone]
+    yield [_Part([apart, 0, 1], [count, 1, wanted], [most_channels, 1, most])]
+
+
+def _of_images(source: Access, loops: Sequence[Loop | None], images: Loop | None, axes: Axes) -> Iterator[list[_Part]]:
+    """All rows of each image as one run: images are rows of the run's length."""
+    channels, rows, _ = loops
+    if extent(rows) == axes.image_rows and axes.width and (rows is None or source.coefficient(rows) == axes.width):
+        apart = [0 if loop is None else source.coefficient(loop) or 0 for loop in (channels, images)]
+        run = axes.image_rows * axes.width
+        yield [_Part([*apart, 1], [extent(channels), extent(images), run], [bound(channels), bound(images), run])]
 
 
 def block_offset(access: Access, axes: Axes, channel: Any) -> Any:

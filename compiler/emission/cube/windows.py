@@ -76,6 +76,15 @@ class Windows:
         return Windows(Axes.of(*axes), kernel, (stride_h, stride_w), (dilation_h, dilation_w), pad, bool(whole))
 
 
+def end_with_rows(first: int, windows: int, stride: int, element: int, dilation: int, width: int) -> bool:
+    """Whether windows in rows of a map are all that the rows have: the instruction counts them by the rows' width.
+
+    ``first``: the column of the first window's first element; ``element``: the number of its last one.
+    """
+    last = first + (windows - 1) * stride + element * dilation
+    return first <= 0 and width - 1 - last < stride
+
+
 @dataclass
 class Band:
     """Along rows or columns: how output positions and kernel elements count through the map, and where the image is."""
