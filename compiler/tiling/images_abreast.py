@@ -24,7 +24,7 @@ from compiler.tir.sblocks import block_with
 from compiler.tir.structure import items, structural_map, structural_walk
 
 MOST_PLACES = 8 * FRACTAL  # of an image: to larger ones it adds little to be filled up
-OF_WINDOWS = {KD: KD - 1, KH: KH - 1}  # axes of the windows' matrix: it has no output channels
+KERNEL = (KD - 1, KH - 1)  # axes of the windows' matrix, which has no output channels
 
 
 def images_abreast(func: Any) -> Any:
@@ -33,12 +33,14 @@ def images_abreast(func: Any) -> Any:
     It can where each row of windows sees one row of the map, and the next one the next: none of another image. Rows are
     whole ones: what is left out of them lies in L1 all the same.
     """
-    windows = next(_block(nest) for nest in _nests(func) if _block(nest).name_hint == WINDOWS)
+    windows = next((_block(nest) for nest in _nests(func) if _block(nest).name_hint == WINDOWS), None)
+    if windows is None:
+        return func
     extents = [int(axis.dom.extent) for axis in windows.iter_vars]
     places = extents[HO] * extents[WO]
     if extents[N] == 1 or extents[DO] > 1 or places % FRACTAL == 0 or places > MOST_PLACES:
         return func
-    of_one_row = all(extents[axis] == 1 for axis in OF_WINDOWS.values())
+    of_one_row = all(extents[axis] == 1 for axis in KERNEL)
     return _swapped(func, extents) if of_one_row and _sees_rows_in_order(windows, extents) else func
 
 
