@@ -16,7 +16,6 @@ from tvm_ffi import StructuralKey
 from compiler import graph, pipeline
 from compiler.buffers import Buffers
 from compiler.clusters import chip_of, clusters_of, common_parameters
-from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.link import LLB_PLACEMENT
 from compiler.codegen.residence import Foreseen, foresee, llb_pays
 from compiler.cost import Unpredictable, predict
@@ -36,7 +35,7 @@ from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.split_k import SWITCH as SPLIT_K
 from compiler.tiling.split_k import Halves, split
 from compiler.timing import kernel_cycles
-from compiler.tir.near import held_in_common, placed_near, strided
+from compiler.tir.near import CONSTANTS, held_in_common, placed_near, strided
 from compiler.tir.replaced import with_replaced
 from compiler.tir.scopes import TIR_DTYPE
 from compiler.tir.structure import answered_once, structural_walk

@@ -22,10 +22,9 @@ from compiler.isa.encoding import decode, encode
 from compiler.isa.model import Instr, Reg
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
-from compiler.tir.near import near_parameters
+from compiler.tir.near import constant_numbers, near_parameters
 
 _BLOCK = 32
-CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
 TURNS = "tw.turns"  # attribute of a PrimFunc: what KernelCode has of that name
 
 
@@ -136,8 +135,7 @@ def _placed(prologue: Prologue, allocated: Allocated) -> tuple[tuple[Instr, ...]
 
 def _gated(func: Any, parameters: Sequence[Parameter]) -> frozenset[int]:
     """The parameters that other kernels may write."""
-    known = func.attrs[CONSTANTS] if func.attrs and CONSTANTS in func.attrs else ()
-    constant = {int(index) for index in known}
+    constant = constant_numbers(func)
     return frozenset(i for i, parameter in enumerate(parameters) if not parameter.scratch and i not in constant)
 
 

@@ -231,7 +231,9 @@ def follows(first: Problem, second: Problem) -> bool:
     whole = single(second) or (second.windows.pad_left >= 0 and end >= second.map_shape[1])
     blocks = second.extents[GROUP] == 1 or second.channels % DTYPES[second.dtype].fractal_k == 0
     flat = second.extents[KD] == 1 and (single(second) or (second.extents[DO] == 1 and second.windows.axes.width > 0))
-    return channels and shape and whole and blocks and flat and not first.epilogue.side_bytes
+    # Of one place alone, a vector of channels is as large as the result.
+    plain = not first.epilogue.side_bytes or all(first.extents[axis] == 1 for axis in (N, *PLACES))
+    return channels and shape and whole and blocks and flat and plain
 
 
 def single(problem: Problem) -> bool:

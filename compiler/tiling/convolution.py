@@ -61,7 +61,7 @@ from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles
 from compiler.tiling.started_sums import BIAS, begins_with_table, bring_bias, started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
-from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
+from compiler.tir.near import awaited_parameters, common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 from compiler.tir.structure import structural_walk
 
@@ -166,6 +166,7 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip, *, joined: boo
             if buffers and all(memory_of_parameter(func, buffer) == "llb" for buffer in buffers)
         ),
         common=frozenset(name for name, buffers in places.items() if buffers and common.issuperset(buffers)),
+        awaited=bool(loads) and awaited_parameters(func).issuperset(places["map"]),
     )
 
 
@@ -259,6 +260,8 @@ def place(
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]
     if once and tile.held == {"weights"}:
         near_weights = at_weights
+    elif tile.has_weights_first(problem, chip):
+        at_weights = near_weights = placed.core
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None, True)
     if problem.bias_bytes:

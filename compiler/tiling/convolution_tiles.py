@@ -50,6 +50,7 @@ class Problem:
     bias_blocks: int = 0  # along k, of a product that sums begin with where there is no table of it
     near: frozenset[str] = frozenset()  # of "map", "weights" and "result", what lies in LLB
     common: frozenset[str] = frozenset()  # and what other clusters load, too
+    awaited: bool = False  # whether a kernel before makes the map
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
@@ -153,6 +154,16 @@ class Tile(_Sizes):
         if "map" in self.held:  # those of all trips
             outputs *= self.trips[OUT] * self.trips[GROUP]
         return problem.blocks * outputs * BLOCK_BYTES
+
+    def has_weights_first(self, problem: Problem, chip: Chip) -> bool:
+        """Whether all weights of a core's one tile go beside the cube before its map comes to L1: they are there while
+        what makes that is awaited, when MTE1 has nothing else to do.
+        """
+        if not problem.awaited or self.rounds > 1 or self.overlaid:
+            return False
+        near = ceil_to(self.outputs, FRACTAL) * (problem.blocks + problem.bias_blocks) * BLOCK_BYTES
+        far = self.l1_bytes(problem, self.chunk) + problem.blocks * self.outputs * BLOCK_BYTES
+        return near <= chip.memory.l0b_bytes and far <= chip.memory.l1_bytes
 
     def map_loads(self) -> int:
         loads = self.rounds // (self.trips[OUT] if "map" in self.held else 1)

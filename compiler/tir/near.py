@@ -1,5 +1,6 @@
 """What a kernel is told of where its parameters will lie: those in LLB, how much of it is left for the kernel, how far
-from each other the rows of those are that are bands of other tensors, and which ones other clusters read, too.
+from each other the rows of those are that are bands of other tensors, which ones other clusters read, too, and which
+ones nobody writes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tvm import tirx
 from compiler.target import Chip
 from compiler.tir.structure import structural_map
 
+CONSTANTS = "constants"  # attribute of a PrimFunc: the indices of parameters that no kernel of the model writes
 NEAR = "near"  # attribute of a PrimFunc: the indices of parameters that are meant to lie in LLB
 STRIDES = "strides"  # attribute of a PrimFunc: index and strides of each parameter that is a band of another tensor
 COMMON = "common"  # attribute of a PrimFunc: the indices of parameters that all clusters read which do the same
@@ -33,13 +35,32 @@ def common_parameters(func: Any, chip: Chip) -> frozenset[Any]:
     return frozenset(func.params[int(index)] for index in common)
 
 
+def constant_parameters(func: Any) -> frozenset[Any]:
+    """Those that no kernel writes, as far as that is known."""
+    return frozenset(func.params[index] for index in constant_numbers(func))
+
+
+def awaited_parameters(func: Any) -> frozenset[Any]:
+    """Those that kernels before may write; none where nothing is known of that."""
+    known = func.attrs is not None and CONSTANTS in func.attrs
+    return frozenset(func.params) - constant_parameters(func) if known else frozenset()
+
+
+def constant_numbers(func: Any) -> frozenset[int]:
+    """Their indices."""
+    return frozenset(int(index) for index in _attribute(func, CONSTANTS, ()))
+
+
 def told_like(func: Any, like: Any, room_bytes: int) -> Any:
     """A function with the attributes of another one, told of the parameters that they have in common what that one is:
     some stages of a kernel have some of its parameters, and numbers of their own for them.
     """
     places = {param: index for index, param in enumerate(like.params)}
     numbers = {places[param]: index for index, param in enumerate(func.params) if param in places}
-    func = func.with_attrs({name: value for name, value in like.attrs.items() if name not in (COMMON, STRIDES)})
+    numbered = (CONSTANTS, COMMON, STRIDES)
+    func = func.with_attrs({name: value for name, value in like.attrs.items() if name not in numbered})
+    if CONSTANTS in like.attrs:
+        func = func.with_attr(CONSTANTS, _numbered(numbers, like.attrs[CONSTANTS]))
     func = placed_near(func, _numbered(numbers, _attribute(like, NEAR, ())), room_bytes)
     func = held_in_common(func, _numbered(numbers, _attribute(like, COMMON, ())))
     strides = strides_of_parameters(like)

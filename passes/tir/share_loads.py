@@ -11,12 +11,11 @@ import numpy as np
 from tvm import tirx
 
 from compiler.codegen.far_loads import FarLoad, Sites, far_bytes, far_load, load_rate
-from compiler.codegen.kernel import CONSTANTS, TURNS
+from compiler.codegen.kernel import TURNS
 from compiler.codegen.sharing import Sharing, rotation_cycles, sharing
 from compiler.codegen.staging import Staging
-from compiler.graph import attribute as attribute_of
 from compiler.target import Chip
-from compiler.tir.near import common_parameters, near_parameters, room_bytes
+from compiler.tir.near import common_parameters, constant_parameters, near_parameters, room_bytes
 from compiler.tir.rewriter import sequence, thread_variable
 from compiler.tir.structure import structural_map
 from passes.base import Pass
@@ -87,13 +86,8 @@ class ShareLoads(Pass):
         for each, ahead in zip(chosen, choice.ahead(chosen), strict=True):
             staged.append(Staging(each, sites.core, flag, ahead))
             flag += each.flags
-        rewritten, turns = _rewritten(subject, staged, _constants(subject)), choice.turns(chosen)
+        rewritten, turns = _rewritten(subject, staged, constant_parameters(subject)), choice.turns(chosen)
         return rewritten if turns == 1 else rewritten.with_attr(TURNS, tirx.FloatImm("float64", turns))
-
-
-def _constants(func: Any) -> frozenset[Any]:
-    """The parameters that no kernel writes, as far as that is known."""
-    return frozenset(func.params[int(index)] for index in attribute_of(func, CONSTANTS, ()))
 
 
 def _rewritten(func: Any, staged: list[Staging], constants: frozenset[Any]) -> Any:

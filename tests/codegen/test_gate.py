@@ -7,9 +7,9 @@ from typing import Any
 from tvm.script import tirx as T
 
 from compiler.codegen import generate
-from compiler.codegen.kernel import CONSTANTS
 from compiler.isa.disassembler import instruction_text
 from compiler.target import load_chip
+from compiler.tir.near import CONSTANTS
 
 TINY = load_chip("tiny")
 

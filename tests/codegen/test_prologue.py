@@ -10,10 +10,10 @@ from tvm.script import tirx as T
 
 from compiler.codegen import GraphBuffer, KernelCode, Linked, PlacedKernel, generate, link
 from compiler.codegen.beside import moved
-from compiler.codegen.kernel import CONSTANTS
 from compiler.codegen.storage import from_tables, to_tables
 from compiler.isa.disassembler import instruction_text
 from compiler.target import load_chip
+from compiler.tir.near import CONSTANTS
 from passes.tir.insert_sync import InsertSync
 from tests.codegen.kernels import run
 

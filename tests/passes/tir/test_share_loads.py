@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 
 from compiler import pipeline
 from compiler.codegen import generate
-from compiler.codegen.kernel import CONSTANTS, TURNS
+from compiler.codegen.kernel import TURNS
 from compiler.codegen.link import GraphBuffer, PlacedKernel, link
 from compiler.codegen.sharing import rotation_cycles
 from compiler.kernels import compile_kernel
@@ -25,7 +25,7 @@ from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
 from compiler.tiling.grids import Grid
 from compiler.tiling.matmul_problem import Tile
-from compiler.tir.near import placed_near
+from compiler.tir.near import CONSTANTS, placed_near
 from passes.tir.share_loads import ShareLoads
 from tests.codegen.kernels import linked, run
 from tests.passes.tir.rewriting import keeps
