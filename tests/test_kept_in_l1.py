@@ -341,3 +341,42 @@ def test_what_is_added_is_no_map() -> None:
     source = model(nodes, inputs, ["y"], k=weights(64, 64, 1, 1))
     module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
     assert chains(module) == []
+
+
+# ---- of one place ------------------------------------------------------------------------------------------------
+
+
+def excited(images: int, *, added: bool = False) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Factors of channels, made of the mean of each; another input may be ``added`` within."""
+    nodes = [
+        node("GlobalAveragePool", "x", "m"),
+        node("Conv", "m k a", "c"),
+        node("Add", "c z", "e") if added else node("Identity", "c", "e"),
+        node("Relu", "e", "d"),
+        node("Conv", "d v b", "f"),
+        node("Sigmoid", "f", "s"),
+        node("Mul", "x s", "y"),
+    ]
+    shapes = {"k": (8, 96, 1, 1), "a": (8,), "v": (96, 8, 1, 1), "b": (96,)}
+    inputs = {"x": (images, 96, 16, 16), **({"z": (images, 8, 1, 1)} if added else {})}
+    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()}
+    return model(nodes, inputs, ["y"], **{name: weights(*shape) for name, shape in shapes.items()}), given
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("added", [False, True])
+def test_convolutions_of_one_place_may_share_a_kernel(chip: str, added: bool) -> None:
+    source, given = excited(1, added=added)
+    names = ["m", "c e d" if added else "c d", "f s", "y"]
+    lines = [f'"{each.split()[-1]}" = 1  # {each}' for each in names]
+    text = "clusters = 1\n[pieces]\n" + "\n".join(lines).replace('"d" = 1', '"d" = { pieces = 1, in_l1 = true }') + "\n"
+    artifact = compiler.compile(source, chip, precision="fp16", schedule=parse_schedule(text))
+    assert len(artifact.report.kernels) == 3
+    wanted = np.asarray(ReferenceEvaluator(onnx.load_from_string(source)).run(None, given)[0])
+    np.testing.assert_allclose(artifact.run(given, hazards=True)["y"], wanted, rtol=1e-2, atol=2e-2)
+
+
+def test_a_border_between_kernels_counts() -> None:
+    """Both convolutions in one kernel of one core take hardly less than in two kernels of many, but for the border."""
+    artifact = compiler.compile(excited(1)[0], "tw2", precision="fp16")
+    assert '"d" = { pieces = 1, in_l1 = true }' in artifact.schedule
