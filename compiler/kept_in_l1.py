@@ -147,16 +147,17 @@ class _Choice:
         all_least = self._least_of([self.jobs[kinds] for kinds in able])
         for (kinds, part), least in zip(able.items(), all_least, strict=True):
             apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
-            apart += self._border_cycles * (len(part.calls) - 1)
+            apart += self._border_cycles(part.products) * (len(part.calls) - 1)
             if part.kind != CHAIN and least < TRIED * apart:
                 self.thought[kinds] = min(least, PAYS * apart)
             elif least < PAYS * apart:
                 self.thought[kinds] = least
 
-    @property
-    def _border_cycles(self) -> int:
-        """From one kernel's results to the next one's work: that waits for flags of other cores."""
-        return self.kernels.chip.sync.cross_flag_cycles
+    def _border_cycles(self, products: bool) -> int:
+        """From one kernel's results to the next one's work: that waits for flags of other cores. Products of matrices
+        load more of what is known before in that time than it takes.
+        """
+        return 0 if products else self.kernels.chip.sync.cross_flag_cycles
 
     def _least_of(self, uses: Sequence[Use]) -> Iterable[float]:
         """What each one's best tile is thought to take."""
@@ -189,7 +190,7 @@ class _Choice:
                 if len(part) == 1:
                     cycles = self.cycles.get(part, 0.0)
                 if cycles is not None and cycles < float("inf"):
-                    options.append((best[start][0] + cycles + self._border_cycles, start))
+                    options.append((best[start][0] + cycles + self._border_cycles(whole.products), start))
             best.append(min(options, key=lambda option: option[0], default=(float("inf"), 0)))
         parts, end = list[Chain](), len(whole.calls) if best[-1][0] < float("inf") else 0
         while end:

@@ -214,7 +214,8 @@ def space(func: Any, chip: Chip) -> ChainSpace:
 def problem_of_part(func: Any, chip: Chip) -> Problem:
     sch = schedule_of(func)
     (master,) = masters_of(sch)
-    return problem_of(sch, master, sch.get_producers(master.block)[0], chip, joined=True)
+    found = problem_of(sch, master, sch.get_producers(master.block)[0], chip, joined=True)
+    return replace(found, awaited=False)  # beside the cube there are weights of the others, too
 
 
 def follows(first: Problem, second: Problem) -> bool:

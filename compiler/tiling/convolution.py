@@ -50,7 +50,7 @@ from compiler.tiling.convolution_tiles import (
     overlaying_pays,
     tiles_of,
 )
-from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, work_of, works_of
+from compiler.tiling.convolution_work import OUTPUTS_LAST, PLACES_LAST, weights_come_first, work_of, works_of
 from compiler.tiling.cube import Placed
 from compiler.tiling.epilogue import epilogue_of
 from compiler.tiling.images_abreast import images_abreast
@@ -260,7 +260,7 @@ def place(
         at_weights = placed.core if "map" in tile.held else placed.trips[order.index(OUT)]
     if once and tile.held == {"weights"}:
         near_weights = at_weights
-    elif tile.has_weights_first(problem, chip):
+    elif weights_come_first(tile, problem, chip):
         at_weights = near_weights = placed.core
     cube.bring_operand(sch, master.block, 1, cube.L0B, at_weights, near_weights, WEIGHTS)
     cube.place_slaves(sch, taken, slaves, placed, chip, tile.leaving if tile.leaving < tile.outputs else None, True)

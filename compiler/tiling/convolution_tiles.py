@@ -155,10 +155,8 @@ class Tile(_Sizes):
             outputs *= self.trips[OUT] * self.trips[GROUP]
         return problem.blocks * outputs * BLOCK_BYTES
 
-    def has_weights_first(self, problem: Problem, chip: Chip) -> bool:
-        """Whether all weights of a core's one tile go beside the cube before its map comes to L1: they are there while
-        what makes that is awaited, when MTE1 has nothing else to do.
-        """
+    def may_have_weights_first(self, problem: Problem, chip: Chip) -> bool:
+        """Whether a core has one tile, of a map that is awaited, and room for all of its weights beside the cube."""
         if not problem.awaited or self.rounds > 1 or self.overlaid:
             return False
         near = ceil_to(self.outputs, FRACTAL) * (problem.blocks + problem.bias_blocks) * BLOCK_BYTES

@@ -254,6 +254,25 @@ def _near_cycles(of: Columns, problem: Problem, chip: Chip) -> np.ndarray:
     return np.asarray(a + weights * rounded(of.outputs, FRACTAL) * k_bytes / _rate(chip, "l1_l0b"))
 
 
+def weights_come_first(tile: Tile, problem: Problem, chip: Chip) -> bool:
+    """Whether all weights of a core's one tile go beside the cube before its map comes to L1.
+
+    They are there while what makes the map is awaited, when MTE1 has nothing else to do. It pays where MTE1 has more to
+    do than the cube, and where weights come in less time than the map is awaited for and all else of the tile takes.
+    """
+    if not tile.may_have_weights_first(problem, chip):
+        return False
+    of = Columns([tile], problem)
+    cube, near = of.products * _product_cycles(of, problem, chip), _near_cycles(of, problem, chip)
+    if near[0] <= cube[0]:
+        return False
+    out, (feature_map, weights) = _Results.of(of, problem, chip), _as_shared(of, problem, chip, 0.0)
+    awaited = chip.sync.cross_flag_cycles + chip.path[f"{feature_map.memory}_l1"].latency_cycles
+    leaves = out.fix_cycles + out.vector_cycles + out.store_cycles
+    others = awaited + feature_map.cycles(chip, of.used_cores) + near + cube + leaves
+    return bool(weights.cycles(chip, of.used_cores)[0] <= others[0])
+
+
 # ---- from afar ---------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from compiler.tiling import convolution as template
 from compiler.tiling.convolution_tiles import Tile
+from compiler.tiling.convolution_work import weights_come_first
 from compiler.tiling.search import analytical_cycles
 from compiler.tir.near import CONSTANTS
 from tests.tiling.test_convolution import check, name_of
@@ -41,7 +42,7 @@ class Cut:
             return tile.steps(space.problem) == 1, analytical_cycles(space.work(tile), chip)
 
         tiles = sorted(filter(is_wanted, space.tiles()), key=order)
-        self.first.append(tiles[0].has_weights_first(space.problem, chip))
+        self.first.append(weights_come_first(tiles[0], space.problem, chip))
         return space.apply(tiles[0])
 
 
