@@ -27,7 +27,7 @@ class Cut:
     parameters that nobody writes.
     """
 
-    def __init__(self, given: list[int] | None, rounds: int = 1, **memory: int) -> None:
+    def __init__(self, given: list[int] | None, rounds: int = 1) -> None:
         self._given, self._rounds = given, rounds
         self.first: list[bool] = []
 
