@@ -55,6 +55,7 @@ def kernel_passes() -> tuple[Any, ...]:
     from passes.tir.double_buffer import DoubleBuffer
     from passes.tir.emit_instructions import EmitInstructions
     from passes.tir.fill_borders import FillBorders
+    from passes.tir.guard_turns import GuardTurns
     from passes.tir.hoist_invariants import HoistInvariants
     from passes.tir.hold_pieces import HoldPieces
     from passes.tir.if_promotion import IfPromotion
@@ -113,6 +114,7 @@ def kernel_passes() -> tuple[Any, ...]:
         KeepNear(),  # before ShareLoads: what a core keeps for itself, DDR need not bring to others
         ShareLoads(),  # before buffers are doubled: a load from LLB takes another time than one from DDR
         BroadcastLoads(),  # of what is left: what cores share comes by way of LLB
+        GuardTurns(),  # behind what puts instructions into loops
         CutTrips(),  # while a loop's body is one turn; behind what puts instructions into it
         DoubleBuffer(),  # what is touched by which queue shows in instructions; before buffers get their bytes
         AllocateMemory(),  # before synchronisation: sharing of memory orders instructions
