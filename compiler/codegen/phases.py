@@ -22,6 +22,11 @@ def is_phase(statement: Any) -> bool:
     return isinstance(statement, tirx.AttrStmt) and statement.attr_key == PHASE
 
 
+def phase_with(phase: Any, body: Any, late: Any = None) -> Any:
+    """The phase with another body, or by another number of turns late."""
+    return tirx.AttrStmt(phase.node, phase.attr_key, phase.value if late is None else late, body, phase.span)
+
+
 def has_phases(func: Any) -> bool:
     return contains(func.body, tirx.AttrStmt, is_phase)
 
@@ -35,7 +40,7 @@ def with_results_later(func: Any) -> Any:
         parts = list(block.seq)
         for at, (part, following) in enumerate(pairwise(block.seq)):
             if is_phase(part) and is_phase(following) and _only_takes_out(part):
-                parts[at] = tirx.AttrStmt(part.node, part.attr_key, following.value, part.body, part.span)
+                parts[at] = phase_with(part, part.body, following.value)
         return block if all(new.same_as(old) for new, old in zip(parts, block.seq, strict=True)) else sequence(parts)
 
     return func.with_body(structural_map(func.body, (tirx.SeqStmt, later)))

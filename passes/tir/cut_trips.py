@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from tvm import ir, tirx
 
-from compiler.codegen.instruction_form import PHASE, Call, read_call
+from compiler.codegen.instruction_form import PHASE, Call, memory_of, read_call
+from compiler.codegen.phases import is_phase
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
-from compiler.tir.rewriter import Rewriter, loads, loop_with, sequence, statements
+from compiler.tir.rewriter import Rewriter, contains, loads, loop_with, sequence, statements
 from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
@@ -35,6 +37,8 @@ class CutTrips(Pass):
        they would come late. Those of later phases are a phase of their own, which may be later where room is short.
     2. There are three phases, or more: the first engine comes back to a turn.
     3. What is written in the loop and outlives a turn is touched by phases with one mark only, so in the same order.
+    4. Where statements are of both engines, as loops over parts of a product are with what follows each part, a phase
+       ends with what fills a buffer of L1, and the next one begins behind it: it takes what it multiplies from there.
     """
 
     name: ClassVar[str] = "cut-trips"
@@ -60,6 +64,7 @@ class _Cutter(Rewriter):
 @dataclass
 class _Phase:
     engine: Queue
+    late: int  # by how many turns
     parts: list[Any] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
 
@@ -74,23 +79,28 @@ def _marked(variable: Any, body: Any) -> Any | None:
     if any(isinstance(part, tirx.Bind | tirx.AttrStmt) for part in parts):
         return None
     allocations = [part for part in parts if isinstance(part, tirx.AllocBuffer)]
-    phases = _phases([part for part in parts if not isinstance(part, tirx.AllocBuffer)])
-    if phases is None or len(phases) < LEAST_PHASES:  # (2)
-        return None
-    late = [(at + 1) // 2 for at in range(len(phases))]
-    if not _in_order(phases, late, {statement.buffer for statement in allocations}):
+    own = {statement.buffer for statement in allocations}
+    phases = _phases_of([part for part in parts if not isinstance(part, tirx.AllocBuffer)], own)
+    if not phases or not _in_order(phases, own):
         return None
     marks = [
-        tirx.AttrStmt(variable, PHASE, tirx.IntImm("int32", turns), sequence(body))
-        for phase, turns in zip(phases, late, strict=True)
+        tirx.AttrStmt(variable, PHASE, tirx.IntImm("int32", phase.late), sequence(body))
+        for phase in phases
         for body in (phase.parts, phase.results)
         if body
     ]
     return sequence([*allocations, *marks])
 
 
+def _phases_of(parts: list[Any], own: set[Any]) -> list[_Phase]:
+    phases = _phases(parts)
+    if phases is None:
+        return _relayed(parts, own)
+    return phases if len(phases) >= LEAST_PHASES else []  # (2)
+
+
 def _phases(parts: list[Any]) -> list[_Phase] | None:
-    """Condition 1."""
+    """Condition 1; None where a statement is of both engines."""
     phases: list[_Phase] = []
     waiting: list[Any] = []  # for the statement that they go with
     for part in parts:
@@ -107,12 +117,31 @@ def _phases(parts: list[Any]) -> list[_Phase] | None:
         else:
             (engine,) = engines
             if not phases or phases[-1].engine != engine:
-                phases.append(_Phase(engine))
+                phases.append(_Phase(engine, (len(phases) + 1) // 2))
             phases[-1].go_on([*waiting, part])
             waiting = []
     if phases and waiting:
         phases[-1].go_on(waiting)
     return phases
+
+
+def _relayed(parts: list[Any], own: set[Any]) -> list[_Phase]:
+    """Condition 4: products that make what later ones read, and these."""
+    if any(contains(part, tirx.AttrStmt, is_phase) for part in parts):
+        return []
+    calls = [_calls(part) for part in parts]
+    written, read = dict[Any, int](), dict[Any, int]()  # buffers of L1: the last part that fills, the first that reads
+    for at, each in enumerate(calls):
+        for call in each:
+            if call.queue == Queue.MTE3:
+                written |= {buffer: at for buffer in call.buffers("w") if buffer in own and memory_of(buffer) == "l1"}
+            elif call.queue == Queue.MTE1:
+                read |= {buffer: at for buffer in call.buffers("r") if buffer not in read}
+    ends = sorted({last + 1 for buffer, last in written.items() if read.get(buffer, 0) > last})
+    bounds = pairwise([0, *ends, len(parts)])
+    phases = [_Phase(Queue.M, late, parts[begin:end]) for late, (begin, end) in enumerate(bounds)]
+    multiplies = all(any(call.queue == Queue.M for part in phase.parts for call in _calls(part)) for phase in phases)
+    return phases if multiplies and len(phases) > 1 else []
 
 
 def _pieces(part: Any) -> Iterator[Any]:
@@ -130,17 +159,17 @@ def _pieces(part: Any) -> Iterator[Any]:
             yield tirx.IfThenElse(part.condition, one, None)
 
 
-def _in_order(phases: list[_Phase], late: list[int], own: set[Any]) -> bool:
+def _in_order(phases: list[_Phase], own: set[Any]) -> bool:
     """Condition 3."""
     touched: dict[Any, set[int]] = {}
     written: set[Any] = set()
-    for phase, turns in zip(phases, late, strict=True):
+    for phase in phases:
         for part in (*phase.parts, *phase.results):
             inner = {statement.buffer for statement in _all(part, tirx.AllocBuffer)}
             for buffer in {access.source for access in _all(part, ir.TensorLoad)} - inner:
-                touched.setdefault(buffer, set()).add(turns)
+                touched.setdefault(buffer, set()).add(phase.late)
             for store in _all(part, tirx.BufferStore):
-                touched.setdefault(store.buffer, set()).add(turns)
+                touched.setdefault(store.buffer, set()).add(phase.late)
                 written.add(store.buffer)
             for call in _calls(part):
                 written.update(call.buffers("w"))

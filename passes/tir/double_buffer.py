@@ -24,7 +24,7 @@ from compiler.codegen.instruction_form import (
 )
 from compiler.codegen.lifetimes import ALIGNMENT, packed
 from compiler.codegen.memory import free_bytes
-from compiler.codegen.phases import has_phases, in_turns, is_phase, with_results_later, without_phases
+from compiler.codegen.phases import has_phases, in_turns, is_phase, phase_with, with_results_later, without_phases
 from compiler.codegen.rings import OutOfIds, Rings, executions_at_once, fills, find_rings
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
@@ -32,7 +32,7 @@ from compiler.tir.rewriter import loop_with, sequence, statements
 from compiler.tir.structure import items, structural_map, structural_walk
 from passes.base import Pass
 
-OPERAND = "l0a"  # where a product has rings of its own
+OPERANDS = ("l0a", "l0b")  # where a product has rings of its own
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,12 @@ class DoubleBuffer(Pass):
     4. All rings together fit the memory and the chip's flags. Where they do not, the block with most slots gives up
        one, and of several the one that is executed least: with few turns, little is hidden. Slots that phases need
        are given up last. Where products follow one another in a loop, all rings of each may live beside it alone
-       before that: then they have memory and flags in turn, and a product begins when the one before it has ended.
+       before that: then they have memory and flags in turn, and a product begins when the one before it has ended. Of
+       a product that is a phase, only those of its operands do, since others work on what it leaves meanwhile.
     5. Where a loop is cut into phases (`CutTrips`) and there are slots enough for what crosses them, they work on
        different turns: ``for i: {phase 0: a; phase 1: b}`` becomes ``for i + 1 turns: {a of i; b of i - 1}``, each
-       under the condition that there is such a turn.
+       under the condition that there is such a turn. They are not worth it that a product waits for its operands in
+       every step, for want of a second slot of them.
     """
 
     name: ClassVar[str] = "double-buffer"
@@ -77,7 +79,7 @@ class DoubleBuffer(Pass):
         return self._with_rings(subject, chip)
 
     def _with_rings(self, subject: Any, chip: Chip) -> Any | None:
-        """None where phases lack slots."""
+        """None where phases lack slots, or products do, which gain more by these than by phases."""
         found = _Finder()
         found.statement(subject.body)
         blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
@@ -89,7 +91,7 @@ class DoubleBuffer(Pass):
             return None
         tried = dict[tuple[int, ...], tuple[_Rings, Rings] | set[str]]()
         written, rings = _fitting(subject, blocks, chip, tried)
-        if any(block.slots < block.least for block in blocks):
+        if any(block.slots < block.least for block in blocks) or (has_phases(subject) and _alone(blocks)):
             return None
         wanted = {block: self._slots_for(block, written, rings) for block in blocks if block.slots == 2}
         apart = _apart(rings)
@@ -113,6 +115,11 @@ class DoubleBuffer(Pass):
         wanted = ceil(executions_at_once(ring)) if late or Queue.MTE3 in queues or len(queues) > 2 else 2
         most = self.most_slots if block.turns > self.most_slots else 3
         return min(max(3 if late else 2, wanted), most, block.turns)
+
+
+def _alone(blocks: list[_Block]) -> bool:
+    """Whether a product waits for its operands in every step, for want of a second slot."""
+    return any(block.slots == 1 and any(local.memory == OPERANDS[0] for local in block.buffers) for block in blocks)
 
 
 def _apart(rings: Rings) -> int:
@@ -411,15 +418,22 @@ class _Rings:
         products = [
             at
             for at, rings in enumerate(hoisted)
-            if parts[at] is not None and any(memory_of(ring.buffer) == OPERAND for ring in rings)
+            if parts[at] is not None and any(memory_of(ring.buffer) == OPERANDS[0] for ring in rings)
         ]
-        several = loops > 0 and len(products) > 1 and not any(is_phase(parts[at]) for at in products)
+        # Where what lies between products is a phase of its own, it is they that are short of room, not their operands.
+        each = all(at in products for at, part in enumerate(parts) if part is not None and is_phase(part))
+        several = loops > 0 and len(products) > 1 and each
         self.has_products |= several
         for at, rings in enumerate(hoisted):
-            if several and self._apart and at in products:
-                parts[at] = sequence([*rings, parts[at]])
-            else:
+            part = parts[at]
+            if not (several and self._apart and at in products):
                 self._hoisted += rings
+            elif is_phase(part):  # what it leaves is worked on while the products of others run
+                self._hoisted += [ring for ring in rings if memory_of(ring.buffer) not in OPERANDS]
+                own = [ring for ring in rings if memory_of(ring.buffer) in OPERANDS]
+                parts[at] = phase_with(part, sequence([*own, part.body]))
+            else:
+                parts[at] = sequence([*rings, part])
         return parts
 
     def _in_phase(self, part: Any, rings: list[_Block]) -> Any:
@@ -436,7 +450,7 @@ class _Rings:
                     bindings.append(tirx.Bind(slot, tirx.floormod(ring.turn(), ring.slots)))
                     here[buffer] = self.allocations[buffer].buffer, slot
         body = sequence([*bindings, *(_on_slots(each, here) for each in statements(part.body))])
-        return tirx.AttrStmt(part.node, part.attr_key, part.value, body, part.span)
+        return phase_with(part, body)
 
 
 def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:
