@@ -223,6 +223,12 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         return found
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
     alone = alone or _compiled(apart, chip, options, observer)
+    if _is_faster(found, alone, observer):
+        return found
+    fewer = kept_in_l1(apart, None, kept=False)
+    if fewer.together in (apart.together, together.together):
+        return alone
+    found = _compiled(fewer, chip, options, observer)
     return found if _is_faster(found, alone, observer) else alone
 
 

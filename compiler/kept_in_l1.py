@@ -1,7 +1,8 @@
-"""Which tensors never leave the cores: those of calls that are faster as one kernel, or those that somebody names.
+"""Which tensors need not come back to the cores: those of calls that are faster as one kernel, or those that somebody
+names.
 
 They stay in L1, where a convolution takes its windows of them or a product its rows, or in L0C, where sums are added to
-them.
+them. They never leave the cores but where others read them, too.
 """
 
 from __future__ import annotations
@@ -32,22 +33,26 @@ LEAST_AT_ONCE = 6  # kernels that are looked at: fewer take less time than anoth
 # of a chip knows that.
 SLOWER = 1.2
 # Of kernels that add the results of two there are few, of which most are faster than is thought, and so are those that
-# make a map on its way, and those of products: all are compiled but those that are thought to take more than so much of
-# what kernels of single calls take.
+# make a map on its way, those of products, and those of which others read what lies between: all are compiled but those
+# that are thought to take more than so much of what kernels of single calls take.
 TRIED = 1.25
+# Of what kernels of single calls take one by one, so much is left in a program, where each loads under the end of the
+# one before it; a kernel that does more than keep all of what lies between has to be faster than that.
+LEFT = 0.85
 PAYS = 0.92  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
 
-def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
+def kept_in_l1(kernels: ModelKernels, manual: Manual | None, *, kept: bool = True) -> ModelKernels:
     """The kernels of the model, with one for several calls wherever the cycle model thinks it faster than theirs.
 
-    With a ``manual`` schedule, wherever that says that what lies between them stays in L1.
+    With a ``manual`` schedule, wherever that says that what lies between them stays in L1. Where others read that, too,
+    only if it may be ``kept`` for them.
     """
     if manual is not None:
         return _as_said(kernels, manual)
     if SWITCH in kernels.observer.without or kernels.observer.stop_after is not None:
         return kernels
-    found, choice = chains(kernels.module), _Choice(kernels)
+    found, choice = chains(kernels.module, kept=kept), _Choice(kernels)
     chosen = choice.best(found) if found else []
     for _ in range(ROUNDS):
         if not chosen:
@@ -59,7 +64,9 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None) -> ModelKernels:
     return kernels
 
 
-Kinds = tuple[int, ...]  # of the calls of one kernel, one after another; inverted where one adds what is before it
+# Of the calls of one kernel, one after another: the kind, and whether it adds what is before it, or is kept for others.
+Kinds = tuple[tuple[int, str], ...]
+ALONE, ADDS, KEPT = "", "adds", "kept"
 
 
 @dataclass
@@ -82,7 +89,7 @@ class _Choice:
         if not able:
             return []
         self.kernels.compile(self.kernels.uses())  # all of the model's: there is work for all processes
-        self._compile({(self.kinds[callee],) for part in able.values() for callee in part.callees})
+        self._compile({self._alone(callee) for part in able.values() for callee in part.callees})
         self._think(able)
         for _ in range(ROUNDS):
             chosen = [part for one in found for part in self._cut(one)]
@@ -95,7 +102,9 @@ class _Choice:
     def _is_possible(self, part: Chain, problems: Sequence[Any]) -> bool:
         """Whether one kernel may do what these calls do, as far as their shapes tell."""
         own = [problems[self.kinds[callee]] for callee in part.callees]
-        return part.kind is not None and TEMPLATES[part.kind].is_possible(own, self.kernels.chip)
+        if part.kind is None or not TEMPLATES[part.kind].is_possible(own, self.kernels.chip):
+            return False
+        return not part.kept or chain.may_keep(own, part.kept)
 
     def known(self, found: list[Chain]) -> list[Chain]:
         """The best of what was compiled."""
@@ -132,23 +141,26 @@ class _Choice:
                 if template is products:
                     self.products.add(kind)
                 if use is not None:
-                    self.jobs[(kind,)] = use
+                    self.jobs[((kind, ALONE),)] = use
         return problems
 
     def _kinds_of(self, part: Chain) -> Kinds:
-        kinds = (self.kinds[callee] for callee in part.callees)
-        return tuple(~kind if at in part.adds else kind for at, kind in enumerate(kinds))
+        roles = dict.fromkeys(part.adds, ADDS) | dict.fromkeys(part.kept, KEPT)
+        return tuple((self.kinds[callee], roles.get(at, ALONE)) for at, callee in enumerate(part.callees))
+
+    def _alone(self, callee: str) -> Kinds:
+        return ((self.kinds[callee], ALONE),)
 
     def _think(self, able: Mapping[Kinds, Chain]) -> None:
         """Note what kernels of several calls are thought to take."""
         module, functions = with_functions(self.kernels.module, list(able.values()))
         for (kinds, part), (callee, given) in zip(able.items(), functions, strict=True):
-            self.jobs[kinds] = self.kernels.use_of(module, callee, part.calls, given)
+            self.jobs[kinds] = self.kernels.use_of(module, callee, part, given)
         all_least = self._least_of([self.jobs[kinds] for kinds in able])
         for (kinds, part), least in zip(able.items(), all_least, strict=True):
-            apart = sum(self.cycles.get((self.kinds[callee],), 0.0) for callee in part.callees)
+            apart = sum(self.cycles.get(self._alone(callee), 0.0) for callee in part.callees)
             apart += self._border_cycles(part.products) * (len(part.calls) - 1)
-            if part.kind != CHAIN and least < TRIED * apart:
+            if (part.kept or part.kind != CHAIN) and least < TRIED * apart:
                 self.thought[kinds] = min(least, PAYS * apart)
             elif least < PAYS * apart:
                 self.thought[kinds] = least
@@ -177,7 +189,9 @@ class _Choice:
         self.kernels.compile(list(wanted.values()))
         for key, use in wanted.items():
             # Of products whose matrices cores share the model is off by a quarter now and then.
-            self.cycles[key] = self.kernels.cycles(use, simulated=self.products.issuperset(key))
+            products = self.products.issuperset(kind for kind, _ in key)
+            share = LEFT if any(role == KEPT for _, role in key) else 1.0
+            self.cycles[key] = self.kernels.cycles(use, simulated=products) / share
 
     def _cut(self, whole: Chain, *, known: bool = False) -> list[Chain]:
         """The chain in the parts that take the fewest cycles together; of several calls only such as are ``known``."""
@@ -185,10 +199,13 @@ class _Choice:
         for end in range(1, len(whole.calls) + 1):
             options = []
             for start in range(max(0, end - LONGEST), end):
-                part = self._kinds_of(whole.part(start, end))
-                cycles = self.cycles.get(part, float("inf") if known else self.thought.get(part))
-                if len(part) == 1:
-                    cycles = self.cycles.get(part, 0.0)
+                part = whole.part(start, end)
+                kinds = self._kinds_of(part)
+                cycles = self.cycles.get(kinds, float("inf") if known else self.thought.get(kinds))
+                if len(kinds) == 1:
+                    cycles = self.cycles.get(kinds, 0.0)
+                elif part.kind is None:
+                    continue
                 if cycles is not None and cycles < float("inf"):
                     options.append((best[start][0] + cycles + self._border_cycles(whole.products), start))
             best.append(min(options, key=lambda option: option[0], default=(float("inf"), 0)))
@@ -235,14 +252,20 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
             wanted.append(one.part(start, at + 1))
             start = at + 1
     for name in sorted(manual.in_l1 - named):
-        why = "it is no convolution or product whose result one other reads, and nothing else, nor what makes its map"
+        why = (
+            "it is no convolution or product whose result one other reads, of several the first, a convolution of as "
+            "many places, nor what makes its map"
+        )
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     wanted = [run for run in wanted if len(run.calls) > 1]
     for run in wanted:
         if run.kind is None:
             name = members_of(kernels.module, run.calls[-2])[-1]
-            why = "a kernel that adds results of convolutions has two of them, one that makes a map on its way one"
+            why = (
+                "a kernel that adds results of convolutions has two of them, one that makes a map on its way one, and "
+                "one of which others read what lies between, too, does nothing else"
+            )
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
     if not wanted:

@@ -195,11 +195,11 @@ class ModelKernels:
     def apart(self, use: Use) -> list[Use]:
         """A group as one kernel per operator, with buffers in DDR between them."""
         body = graph.read(use.group)
-        names = dict(zip(body.params, use.arguments, strict=False))
+        names = dict(zip((*body.params, *body.results), use.arguments, strict=True))
         uses = []
         for call, member in zip(body.calls, use.members, strict=True):
-            is_last = call.var.same_as(body.calls[-1].var)
-            names[call.var] = use.arguments[-1] if is_last else self.buffers.temporary(call.types[0])
+            if call.var not in names:
+                names[call.var] = self.buffers.temporary(call.types[0])
             callee = self.module[call.callee]
             inputs = tuple(names[argument] for argument in call.arguments)
             uses.append(self._single(callee, str(callee.attrs["tw.schedule"]), (*inputs, names[call.var]), member))
@@ -403,13 +403,13 @@ class ModelKernels:
         """The PrimFunc of a call of main."""
         return fuse(self.module, self.module[call.callee])
 
-    def use_of(self, module: Any, callee: str, calls: Sequence[graph.Call], given: Sequence[Any]) -> Use:
+    def use_of(self, module: Any, callee: str, chain: Chain, given: Sequence[Any]) -> Use:
         """What one function of ``module`` for several calls of main would need, with what it is given."""
-        arguments = self._read(self.buffers.names[value] for value in (*given, calls[-1].var))
+        arguments = self._read(self.buffers.names[value] for value in (*given, *chain.results))
         function = module[callee]
         members = tuple(str(name) for name in function.attrs["tw.calls"])
         schedule = str(function.attrs["tw.group"])
-        self._rooms[callee] = min(self._rooms[call.callee] for call in calls)
+        self._rooms[callee] = min(self._rooms[call.callee] for call in chain.calls)
         job = self._job(fuse(module, function), schedule, arguments, members, self._rooms[callee])
         return Use(job, arguments, members, function)
 

@@ -139,14 +139,67 @@ def test_what_cannot_be_is_named(changed: tuple[str, str], line: int, said: str)
     assert found.place.line == line
 
 
-def test_what_others_read_too_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_read_first_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     # One cluster alone would have all of it in LLB, where it hardly matters.
     monkeypatch.setattr(divide_batch, "cycles_on_chip", lambda module, chip: float("inf"))
-    nodes = [*NODES[:5], node("MaxPool", "e", "z", kernel_shape=[2, 2])]
+    nodes = [*NODES[:4], node("MaxPool", "e", "z", kernel_shape=[2, 2]), NODES[4]]
     source = model(nodes, {"x": SHAPE}, ["f", "z"], **WEIGHTS)
     compilation = driver.compile_model(source, load_chip("tw1"), driver.Options("fp16"))
     kept = compilation.module["main"].attrs["tw.in_l1"]
     assert [str(name) for name in kept] == ["b"]
+
+
+BLOCK = [
+    node("Conv", "x w", "a"),
+    node("Add", "a z", "b"),
+    node("Relu", "b", "r"),
+    node("Conv", "r p", "c"),
+    node("Relu", "c", "y"),
+    node("Sigmoid", "r", "s"),
+]
+BLOCK_SHAPES = {"x": (4, 32, 28, 28), "z": (4, 128, 28, 28)}
+BLOCK_SCHEDULE = 'clusters = 1\n[pieces]\n"r" = { pieces = 1, in_l1 = true }\n"y" = 1\n"s" = 1\n'
+
+
+def block(nodes: Any = BLOCK, results: Any = ("y", "s")) -> bytes:
+    return model(nodes, BLOCK_SHAPES, [*results], w=weights(128, 32, 1, 1), p=weights(32, 128, 1, 1))
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
+def test_what_others_read_may_stay_too_where_a_schedule_says_so(chip: str) -> None:
+    x = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in BLOCK_SHAPES.items()}
+    source = block()
+    artifact = compiler.compile(source, chip, precision="fp16", schedule=parse_schedule(BLOCK_SCHEDULE, "s.toml"))
+    assert len(artifact.report.kernels) == 2
+    results = artifact.run(x, hazards=True)
+    expected_ = ReferenceEvaluator(onnx.load_from_string(source)).run(None, x)
+    for result, right in zip((results["y"], results["s"]), expected_, strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+def test_what_others_read_stays_too_where_that_is_faster(chip: str) -> None:
+    """The end of a block goes to where the next one adds it; what widens it there has it in L1."""
+    nodes = [node("Softmax", "x", "u", axis=1), node("Softmax", "z", "v", axis=1)]
+    nodes += [node("Conv", "u w", "a"), node("Add", "a v", "b"), *BLOCK[2:5]]
+    nodes += [node("GlobalAveragePool", name, f"{name}s") for name in "yr"]
+    shapes = {"x": (1, 96, 14, 14), "z": (1, 32, 14, 14)}
+    source = model(nodes, shapes, ["ys", "rs"], w=weights(32, 96, 1, 1), p=weights(96, 32, 1, 1))
+    compilation = driver.compile_model(source, load_chip(chip), driver.Options("fp16", cache=False))
+    assert [str(name) for name in compilation.module["main"].attrs["tw.in_l1"]] == ["r"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        # what reads it first is no convolution, or one of which a place is no place of it
+        [*BLOCK[:3], node("Sigmoid", "r", "s"), *BLOCK[3:5]],
+        [*BLOCK[:3], node("Conv", "r p", "c", strides=[2, 2]), *BLOCK[4:]],
+    ],
+)
+def test_what_others_read_does_not_stay_where_it_cannot(nodes: Any) -> None:
+    kernels = driver.plan(block(nodes), load_chip("tw1"), driver.Options("fp16"), Observer())
+    assert [chain.names for chain in chains(kernels.module)] == []
 
 
 def test_chains_of_calls_that_are_alike_are_thought_of_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""Calls of main that may share a kernel, since what one makes only the next one reads: it never leaves the cores."""
+"""Calls of main that may share a kernel, since the next one reads what one makes: that need not come back to the cores,
+and never leaves them where nothing else reads it.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,40 @@ PAIR = "pair"  # the class of a kernel of two convolutions of which one's result
 PREPARED = "prepared"  # the class of a kernel of elementwise work and a convolution of what that makes
 PRODUCTS = "products"  # the class of a kernel of several products of matrices, each of what the one before it makes
 
+PLACES = 2  # of a feature map, the first axis that is neither images nor channels
+
 CONVOLUTION, ELEMENTWISE, MATMUL = "convolution", "elementwise", "matmul"  # classes of groups
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls of which each alone reads what the one before it makes: as its feature map, or to add it to its own."""
+    """Calls of which each reads what the one before it makes: as its feature map, or to add it to its own."""
 
     calls: tuple[graph.Call, ...]
     adds: frozenset[int] = frozenset()  # which of them add what the one before them makes
     prepared: bool = False  # whether the first one is elementwise work
     products: bool = False  # whether all are products of matrices, not convolutions
+    kept: frozenset[int] = frozenset()  # of which of them others read, too, what they make
 
     @property
     def kind(self) -> str | None:
         """The class of its kernel; None where there is none for such calls."""
-        if not self.adds and not self.prepared:
-            return PRODUCTS if self.products else CHAIN
-        if len(self.calls) != 2:
+        pair, special = len(self.calls) == 2, self.adds or self.prepared
+        if (special or self.kept) and (not pair or (special and self.kept)):
             return None
-        return PREPARED if self.prepared else PAIR
+        if special:
+            return PREPARED if self.prepared else PAIR
+        return PRODUCTS if self.products else CHAIN
 
     def part(self, start: int, end: int) -> Chain:
         adds = frozenset(at - start for at in self.adds if start < at < end)
-        return Chain(self.calls[start:end], adds, self.prepared and start == 0, self.products)
+        kept = frozenset(at - start for at in self.kept if start <= at < end - 1)
+        return Chain(self.calls[start:end], adds, self.prepared and start == 0, self.products, kept)
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The variables of what its kernel makes."""
+        return (*(self.calls[at].var for at in sorted(self.kept)), self.calls[-1].var)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,22 +62,22 @@ class Chain:
         return tuple(call.callee for call in self.calls)
 
 
-def chains(module: Any) -> list[Chain]:
-    """Convolutions one after another, as long as there are: only the next one reads one's result, once. Where two
-    results are read by nothing else, what is added goes before the feature map. Elementwise work may go before the
-    first one, if it makes its feature map. The same of products of matrices, of which nothing is added.
+def chains(module: Any, *, kept: bool = True) -> list[Chain]:
+    """Convolutions one after another, as long as there are: the next one reads one's result, once. Where two results
+    are read by nothing else, what is added goes before the feature map. Elementwise work may go before the first one,
+    if it makes its feature map. The same of products of matrices, of which nothing is added.
+
+    What a convolution makes others may read, too, behind the next one, unless nothing is to be ``kept`` for others.
     """
     body = graph.read(module["main"])
     next_of, before, adding = dict[Any, graph.Call](), dict[Any, graph.Call](), set[Any]()
     for call in body.calls:
-        users = body.consumers.get(call.var, [])
         works, multiplies = _is_of(module, call, ELEMENTWISE), _is_of(module, call, MATMUL)
-        if len(users) != 1 or users[0] is None or not (works or multiplies or _is_of(module, call, CONVOLUTION)):
+        if not (works or multiplies or _is_of(module, call, CONVOLUTION)):
             continue
-        (user,) = users
-        if not _is_of(module, user, MATMUL if multiplies else CONVOLUTION):
-            continue
-        if not _reads_once(module, user, call.var):
+        users = body.consumers.get(call.var, [])
+        user = _next_of(module, call, users, MATMUL if multiplies else CONVOLUTION)
+        if user is None or (len(users) > 1 and not kept):
             continue
         adds = not _is_first(module, user, call.var)
         if adds and (works or multiplies or not _is_side(module, user, call.var) or user.var in adding):
@@ -85,8 +97,23 @@ def chains(module: Any) -> list[Chain]:
                 line.append(next_of[line[-1].var])
             adds_at = frozenset(at for at, one in enumerate(line) if one.var in adding)
             works, multiplies = (_is_of(module, call, group) for group in (ELEMENTWISE, MATMUL))
-            found.append(Chain(tuple(line), adds_at, works, multiplies))
+            others = frozenset(at for at, one in enumerate(line[:-1]) if len(body.consumers[one.var]) > 1)
+            found.append(Chain(tuple(line), adds_at, works, multiplies, others))
     return found
+
+
+def _next_of(module: Any, call: graph.Call, users: Sequence[graph.Call | None], group: str) -> graph.Call | None:
+    """Which of those that read what a call makes may share a kernel with it: the only one. Or of several the first, if
+    both are convolutions, it makes as many places of it as it has, and so the others come behind their kernel.
+    """
+    user = users[0] if users else None
+    if user is None or not _is_of(module, user, group) or not _reads_once(module, user, call.var):
+        return None
+    if len(users) == 1:
+        return user
+    places = (graph.shape_of(var)[PLACES:] for var in (call.var, user.var))
+    able = _is_of(module, call, CONVOLUTION) and len(set(places)) == 1 and _is_first(module, user, call.var)
+    return user if able else None
 
 
 def named(module: Any, names: Collection[tuple[str, ...]]) -> list[Chain] | None:
@@ -140,6 +167,7 @@ def linked(module: Any, chosen: Collection[Chain]) -> Any:
     body = graph.read(module["main"])
     builder, known = _without_main(module)
     left_out = {call.var for chain in chosen for call in chain.calls[:-1]}
+    several = {chain.calls[-1].var: chain.results for chain in chosen if chain.kept}
     functions = {chain.calls[-1].var: _function(builder, known, module, chain) for chain in chosen}
     kept = [members_of(module, call)[-1] for chain in chosen for call in chain.calls[:-1]]
     noted = {PIECES: pieces_of(module), IN_L1: list(dict.fromkeys(kept))}
@@ -155,6 +183,11 @@ def linked(module: Any, chosen: Collection[Chain]) -> Any:
                     value = ir.Call(function, [made.get(argument, argument) for argument in arguments])
                 else:
                     value = _called(builder, call, [made.get(argument, argument) for argument in call.arguments])
+                if call.var in several:
+                    value = builder.emit(value, f"{call.name}_results")
+                    for index, var in enumerate(several[call.var]):
+                        made[var] = builder.emit(relax.TupleGetItem(value, index), str(var.name))
+                    continue
                 made[call.var] = builder.emit(value, call.name)
                 for var, (source, index) in body.fields.items():
                     if source.same_as(call.var):
@@ -184,7 +217,7 @@ def _function(builder: Any, known: dict[str, Any], module: Any, chain: Chain) ->
     """
     inner = {call.var for call in chain.calls[:-1]}
     given = [argument for call in chain.calls for argument in call.arguments if argument not in inner]
-    name = "_".join(chain.callees)
+    name = "_".join(f"{callee}_kept" if at in chain.kept else callee for at, callee in enumerate(chain.callees))
     if name in known:
         return known[name], given
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(given)]
@@ -206,7 +239,8 @@ def _function(builder: Any, known: dict[str, Any], module: Any, chain: Chain) ->
                     inputs = [made[argument] for argument in each.arguments]
                     made[each.var] = builder.emit(relax.call_tir(callee, inputs, list(each.types)), each.name)
                 values[call.var] = made[group.results[0]]
-            output = builder.emit_output(values[chain.calls[-1].var])
+            results = [values[result] for result in chain.results]
+            output = builder.emit_output(relax.Tuple(results) if len(results) != 1 else results[0])
         builder.emit_func_output(output)
     known[name] = builder.get().get_global_var(name)
     return known[name], given

@@ -4,7 +4,7 @@ clusters = 4              # run it, each on its part of the batch; 0: all work t
 [pieces]                  # of calls in their order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
-"Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the one call that reads it
+"Clip_output_0" = { pieces = 2, in_l1 = true }      # its result stays in the cores' L1, for the next call
 "Conv_3" = { pieces = 8, axis = 2 }                 # in bands of rows, as the calls beside it that say the same
 "logits" = 1              # /fc/Gemm
 """

@@ -1,27 +1,29 @@
 """The schedule template of convolutions of which each reads only what the one before it makes.
 
-What lies between them never leaves the core: all channels of the rows that a tile needs go from UB to L1, in the layout
+What lies between them stays on the core: all channels of the rows that a tile needs go from UB to L1, in the layout
 of a feature map, and the next one's windows are taken from there. Rows that two tiles need are made twice.
 
     for core: for trip: { for rows, channels of a piece: { sums = windows of map * weights
                                                           ub = stages(sums)
-                                                          l1[piece] = ub }               # again for each but the last
+                                                          l1[piece] = ub                 # again for each but the last
+                                                          result[piece] = ub }           # where others read it, too
                           for output channels: { c = windows of l1 * weights; slaves } }
 
-1. Each reads what the one before it makes, as its feature map; nobody else does.
+1. Each reads what the one before it makes, as its feature map. Where others read that, too, all windows behind it are
+   single elements, so that nothing of it is made, and stored, twice.
 2. A tile has whole rows of one image, and all channels; where windows are single elements, it may be parts of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 
 from compiler.emission.cube.feature_maps import Axes, made_mark, map_mark
 from compiler.emission.cube.weights import WEIGHTS
@@ -51,18 +53,21 @@ from compiler.tiling.convolution_work import Columns, map_load, works_of
 from compiler.tiling.cube import Placed
 from compiler.tiling.fusion import renamed
 from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, analytical_cycles_of_all, works_in
 from compiler.tiling.started_sums import bring_bias, started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
-from compiler.tir.near import room_bytes, told_like
+from compiler.tir.near import memory_of_parameter, room_bytes, told_like
+from compiler.tir.rewriter import fresh, loop_with
+from compiler.tir.sblocks import block_with
 from compiler.tir.structure import structural_map, structural_walk
 
 HANDOVER_CYCLES = 300  # of a trip, from a product's last results to the next one's first
 SUMS = ("cube_cycles", "vector_cycles", "mte1_cycles", "fix_cycles", "trips", "turns", "steps", "instructions")
 NAME = "chain"
 ORDER = (N, DO, HO, WO, GROUP, OUT)  # of the last one's trips
-LAST, EARLIER = 24, 2  # tiles of the last one, and for each of these of every other one, of which all sets are ranked
+LAST, EARLIER = 4, 2  # tiles of the last one, and for each of these of every other one, of which all sets are ranked
 
 Tiles = tuple[Tile, ...]  # of each, all for the same places of the last one
 
@@ -75,10 +80,13 @@ class Parts:
     """The products as kernels of their own; each but the last writes last what the next one reads first."""
 
     functions: tuple[Any, ...]
+    kept: dict[int, Any] = field(default_factory=dict)  # by product: the parameter for what others read of it, too
 
     @staticmethod
     def of(func: Any, chip: Chip, begin: Begin | None = None, name: str = NAME) -> Parts:
         """Those of which a kernel is made: the stages from one's first block, by default its windows, to the next's."""
+        room = room_bytes(func, chip)
+        func, results = _made_inside(func, room)
         sch = schedule_of(func)
         products = masters_of(sch)
         if len(products) < 2:
@@ -94,11 +102,14 @@ class Parts:
             places.append(next(i for i, nest in enumerate(nests) if writes(nest, block.writes[0].source)))
         if None in between or places != sorted(places):
             raise NoFeasibleTile(name, "products that are not one after another")
-        room, found = room_bytes(func, chip), []
+        found = []
         for at, (start, end) in enumerate(pairwise([0, *places, len(nests)])):
             ends = between[at - 1] if at else None, between[at] if at < len(between) else None
             found.append(part_of(func, nests[start:end], ends, room))
-        return Parts(tuple(found))
+        kept = {at: results[one] for at, one in enumerate(between) if one in results}
+        if len(kept) < len(results):
+            raise NoFeasibleTile(name, "results that no product is made of")
+        return Parts(tuple(found), kept)
 
     def joined(self, like: Any) -> Any:
         """One kernel of all, with the parameters of ``like``."""
@@ -120,6 +131,29 @@ class Parts:
         root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=inner)
         params = [own[param.name] for param in like.params]
         return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(like.attrs.items()))
+
+
+def _made_inside(func: Any, room: int) -> tuple[Any, dict[Any, Any]]:
+    """The function with buffers of its own in the place of results that other stages of it read; these results, by
+    buffer.
+    """
+    root, written, read = func.body.block, set[Any](), set[Any]()
+
+    def stage(block: Any) -> None:
+        own = {region.source for region in block.writes}
+        written.update(own)
+        read.update({region.source for region in block.reads} - own)
+
+    structural_walk(root, (s_tir.SBlock, stage))
+    results = [param for param in func.params if param in written and param in read]
+    if not results:
+        return func, {}
+    made = {one: tirx.decl_buffer(one.shape, str(one.dtype), f"{one.name}_made", layout=None) for one in results}
+    body = structural_map(root.body, (tirx.Var, lambda var: made.get(var, var)))
+    inner = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[*root.alloc_buffers, *made.values()])
+    params = [param for param in func.params if param not in made]
+    alone = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, inner))
+    return told_like(alone, func, room), {buffer: result for result, buffer in made.items()}
 
 
 def _windows(sch: Any, master: Master) -> tuple[Any, Any]:
@@ -164,6 +198,7 @@ class ChainSpace:
     func: Any
     problems: tuple[Problem, ...]
     chip: Chip
+    kept: Mapping[int, Any] = field(default_factory=dict)  # by product: the parameter for what others read of it, too
 
     def tiles(self) -> list[Tiles]:
         return self._all
@@ -171,13 +206,15 @@ class ChainSpace:
     @cached_property
     def _all(self) -> list[Tiles]:
         for times in (2, 1):
-            if found := [tiles for tiles in _together(self.problems, self.chip, times) if self._fits(tiles, times)]:
+            together = _together(self.problems, self.chip, times, kept=bool(self.kept))
+            if found := [tiles for tiles in together if self._fits(tiles, times)]:
                 return found
         return []
 
     def _fits(self, tiles: Tiles, times: int) -> bool:
-        rooms = 1 if times == 2 else 2
-        return all(size <= self.chip.memory_bytes(name) * rooms for name, size in self.taken(tiles).items())
+        pairs = zip(tiles, self.problems, strict=True)
+        table = sum(tile.outputs * problem.bias_bytes for tile, problem in pairs if not problem.bias_blocks)
+        return table <= self.chip.memory.bt_bytes and _has_room(self.taken(tiles), self.chip, times)
 
     def work(self, tile: Tiles) -> Work:
         return works_in(self.work_of_all([tile]))[0]
@@ -192,23 +229,37 @@ class ChainSpace:
     def apply(self, tile: Tiles) -> Tiled:
         sch = schedule_of(self.func)
         with cube.schedulable(NAME):
-            apply(sch, masters_of(sch), self.problems, tile, self.chip)
-        return Tiled(sch.mod["main"], describe(self.problems, tile))
+            brought = apply(sch, masters_of(sch), self.problems, tile, self.chip)
+        func = sch.mod["main"]
+        for at, result in self.kept.items():
+            func = _stored(func, brought[at], result)
+        return Tiled(func, describe(self.problems, tile))
 
 
 def space(func: Any, chip: Chip) -> ChainSpace:
     if not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(NAME, "a path from UB to L1, which the chip has not")
-    prepared = [started_with_bias(merged(part), chip) for part in Parts.of(func, chip).functions]
-    problems = [problem_of_part(part, chip) for part in prepared]
-    if not all(follows(*pair) for pair in pairwise(problems)):
+    func = in_lines(func, HO, chip)  # where all windows are single elements
+    parts = Parts.of(func, chip)
+    prepared = [started_with_bias(merged(part), chip) for part in parts.functions]
+    alone = [problem_of_part(part, chip) for part in prepared]
+    if not all(follows(*pair) for pair in pairwise(alone)):
         raise NoFeasibleTile(NAME, "a feature map that is not all of what the one before makes")
-    # What they make goes to L1.
-    inner = [replace(one, near=one.near - {"result"}, result_bytes=0) for one in problems[:-1]]
-    found = ChainSpace(Parts(tuple(prepared)).joined(func), (*inner, problems[-1]), chip)
+    if not may_keep(alone, parts.kept):
+        raise NoFeasibleTile(NAME, "results that others read, of which some rows are made twice")
+    between = [_to_l1(problem, func, parts.kept.get(at)) for at, problem in enumerate(alone[:-1])]
+    found = ChainSpace(Parts(tuple(prepared)).joined(func), (*between, alone[-1]), chip, parts.kept)
     if not found.tiles():
         raise NoFeasibleTile(NAME, "tiles of all channels")
     return found
+
+
+def _to_l1(problem: Problem, func: Any, result: Any | None) -> Problem:
+    """What it makes goes to L1, and to the parameter ``result`` where others read it, too."""
+    if result is None:
+        return replace(problem, near=problem.near - {"result"}, result_bytes=0)
+    near = {"result"} if memory_of_parameter(func, result) == "llb" else set()
+    return replace(problem, near=problem.near - {"result"} | near)
 
 
 def problem_of_part(func: Any, chip: Chip) -> Problem:
@@ -233,8 +284,13 @@ def follows(first: Problem, second: Problem) -> bool:
     blocks = second.extents[GROUP] == 1 or second.channels % DTYPES[second.dtype].fractal_k == 0
     flat = second.extents[KD] == 1 and (single(second) or (second.extents[DO] == 1 and second.windows.axes.width > 0))
     # Of one place alone, a vector of channels is as large as the result.
-    plain = not first.epilogue.side_bytes or all(first.extents[axis] == 1 for axis in (N, *PLACES))
+    plain = single(second) or not first.epilogue.side_bytes or all(first.extents[axis] == 1 for axis in (N, *PLACES))
     return channels and shape and whole and blocks and flat and plain
+
+
+def may_keep(problems: Sequence[Problem], kept: Collection[int]) -> bool:
+    """Whether others may read, too, what these make (1)."""
+    return all(single(problem) for at, problem in enumerate(problems) if kept and at > min(kept))
 
 
 def single(problem: Problem) -> bool:
@@ -263,12 +319,20 @@ def may_stay(problems: Sequence[Any], chip: Chip, follows: Callable[[Any, Any], 
 # ---- tiles -------------------------------------------------------------------------------------------------------
 
 
-def _together(problems: Sequence[Problem], chip: Chip, times: int) -> Iterator[Tiles]:
-    """The best tiles of the last one, each with the best ones of those before it for the same places."""
+def _together(problems: Sequence[Problem], chip: Chip, times: int, *, kept: bool) -> Iterator[Tiles]:
+    """The best tiles of the last one, each with the best ones of those before it for the same places.
+
+    The best are thought to load their map, though it lies in L1: ranking was learned of tiles that were found so. Where
+    others read that map, too, ranking knows of no such kernels, and it counts as near.
+    """
     of_each = [_tiles(problem, chip, times, last=problem is problems[-1]) for problem in problems]
     plain = all(single(problem) for problem in problems[1:])
     of_last = [tile for tile in of_each[-1] if plain or tile.columns == problems[-1].extents[WO]]
-    (lasts,) = _cheapest([of_last], problems[-1], chip, LAST)
+    of_places = dict[Any, list[Tile]]()
+    for tile in of_last:
+        of_places.setdefault((tile.rows, tile.columns), []).append(tile)
+    last = replace(problems[-1], near=problems[-1].near | {"map"}) if kept else problems[-1]
+    lasts = [tile for tiles in _cheapest([*of_places.values()], last, chip, LAST) for tile in tiles]
     rows, found = [tile.rows for tile in lasts], list[list[list[Tile]]]()
     for at in range(len(problems) - 2, -1, -1):
         of_columns = dict[int, list[Tile]]()
@@ -312,14 +376,17 @@ def _tiles(problem: Problem, chip: Chip, times: int, *, last: bool) -> list[Tile
     """Tiles of all channels; those of others than the last one stand for all that differ in their places only."""
     found = dict[Any, Tile]()
     for tile in tiles_of(problem, chip, times, in_chain=True):
-        kept = _kept(tile, problem, chip, last=last)
-        if kept is not None:
+        kept = _kept(tile, problem, last=last)
+        if kept is None:
+            continue
+        taken = kept.bytes_of(problem)
+        if taken["l1"] <= chip.memory.l1_bytes and _has_room(taken, chip, times):
             places = (kept.trips, kept.cores) if last else ()
             found.setdefault((kept.rows, kept.columns, kept.outputs, kept.step, kept.chunk, kept.held, places), kept)
     return list(found.values())
 
 
-def _kept(tile: Tile, problem: Problem, chip: Chip, *, last: bool) -> Tile | None:
+def _kept(tile: Tile, problem: Problem, *, last: bool) -> Tile | None:
     """The tile as it is in a chain, if it can be (2): trips are along places, and inside these along channels.
 
     The last one's map is kept; weights that stay do so for all trips.
@@ -337,9 +404,13 @@ def _kept(tile: Tile, problem: Problem, chip: Chip, *, last: bool) -> Tile | Non
         whole = ceil_to(problem.extents[C1], tile.step[0]), problem.kernel[0]
         tile = tile._replace(chunk=whole)
     leaving = tile.leaving if last else tile.outputs
-    tile = tile._replace(held=frozenset(held), leaving=leaving)
-    fits = tile.bytes_of(problem)["l1"] <= chip.memory.l1_bytes
-    return tile if fits else None
+    return tile._replace(held=frozenset(held), leaving=leaving)
+
+
+def _has_room(taken: Mapping[str, int], chip: Chip, times: int) -> bool:
+    """Whether memories hold so much; what is counted twice need not be there twice where there is room for one."""
+    rooms = 1 if times == 2 else 2
+    return all(size <= chip.memory_bytes(name) * rooms for name, size in taken.items())
 
 
 def bytes_of(tiles: Tiles, problems: Sequence[Problem]) -> dict[str, int]:
@@ -387,7 +458,8 @@ def describe(problems: Sequence[Problem], tiles: Tiles) -> str:
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
 
-def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tiles: Tiles, chip: Chip) -> None:
+def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tiles: Tiles, chip: Chip) -> list[str]:
+    """The names of the blocks that bring to L1 what each but the last one makes."""
     matrices = [sch.get_producers(master.block)[0] for master in masters]
     ends = [sch.get_producers(matrix)[0] for matrix in matrices[1:]]  # the last stage of each but the last one
     results = [sch.get(end).writes[0].source for end in (*ends, sch.get_output_blocks("root")[0])]
@@ -395,7 +467,9 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     last = (masters[-1], matrices[-1], problems[-1], tiles[-1])
     placed, kept, trip, axes = convolution.place(sch, *last, chip, ORDER)
     trip = placed.trips[ORDER.index(WO)]
+    brought = list[str]()
     for at in range(len(masters) - 2, -1, -1):
+        brought.insert(0, str(sch.get(kept).name_hint))
         pieces = _place_stages(sch, (taken[at], ends[at]), (kept, trip, axes), tiles[at], placed.core, chip)
         loops = (placed.core, trip, *pieces)
         kept, axes = _place_product(sch, masters[at], problems[at], tiles[at], loops, chip, first=at == 0)
@@ -405,6 +479,7 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     for result in narrowest.values():
         channels_last(sch, result)
     cube.start_sum(sch, masters[-1].block, placed)
+    return brought
 
 
 def _place_stages(
@@ -470,3 +545,30 @@ def _place_product(
         bring_bias(sch, master.block, core, channels, chip)
     cube.start_sum(sch, master.block, placed)
     return feature_map, windows.axes
+
+
+def _stored(func: Any, brought: str, result: Any) -> Any:
+    """The function that stores in a result, too, what the block of this name brings to L1.
+
+    No schedule can say so: what is read twice would have to be where both of its readers are before either is there.
+    """
+
+    def both(loop: Any) -> Any:
+        found = list[Any]()
+        if cube.CUBE in loop.annotations:
+            structural_walk(loop, (s_tir.SBlock, lambda block: found.append(block.name_hint == brought)))
+        return tirx.SeqStmt([loop, _to(result, loop)]) if any(found) else loop
+
+    return structural_map(func, (tirx.For, both))
+
+
+def _to(result: Any, nest: Any) -> Any:
+    """A nest that copies what another one does, to elsewhere."""
+
+    def stored(block: Any) -> Any:
+        store = block.body
+        region = tirx.BufferRegion(result, [ir.Range.from_min_extent(index, 1) for index in store.indices])
+        body = tirx.BufferStore(result, store.value, list(store.indices))
+        return block_with(block, writes=[region], body=body, name_hint=f"{result.name}_stored")
+
+    return fresh(structural_map(loop_with(nest, nest.body, annotations={}), (s_tir.SBlock, stored)))

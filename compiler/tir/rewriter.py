@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, s_tir, sym, tirx
 
 from compiler.tir.conditions import conditional
 from compiler.tir.structure import items, structural_map, structural_walk
@@ -70,9 +70,14 @@ def fresh(stmt: Node) -> Node:
 
         return visit
 
+    def visit_block(block: Any) -> None:
+        for axis in items(block.iter_vars):
+            renamed[axis.var] = ir.Var(axis.var.name, axis.var.ty)
+
     structural_walk(
         stmt,
         [
+            (s_tir.SBlock, visit_block),
             (tirx.For, define("loop_var")),
             ((tirx.AllocBuffer, tirx.DeclBuffer), define("buffer")),
             (tirx.Bind, define("var")),

@@ -20,10 +20,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Result:
-    output: Array
+    outputs: tuple[Array, ...]
     description: str
     cycles: int
     func: Any  # in instruction form
+
+    @property
+    def output(self) -> Array:
+        """The last one."""
+        return self.outputs[-1]
 
 
 def made(x: te.Tensor, function: Callable[[Any], Any], name: str) -> te.Tensor:
@@ -49,16 +54,17 @@ def run(
     define: Callable[..., Any],
     attempt: int = 0,
 ) -> Result:
-    """Run ``define(*placeholders)``, a tensor or a PrimFunc, by a template's tile; fails on any hazard."""
+    """Run ``define(*placeholders)``, a tensor, several, or a PrimFunc, by a template's tile; fails on any hazard."""
     chip = load_chip(chip_or_name) if isinstance(chip_or_name, str) else chip_or_name
     placeholders = [te.placeholder(array.shape, array.dtype.name, name) for name, array in inputs.items()]
     result = define(*placeholders)
-    func = result if isinstance(result, tirx.PrimFunc) else te.create_prim_func([*placeholders, result])
+    results = list(result) if isinstance(result, list | tuple) else [result]
+    func = result if isinstance(result, tirx.PrimFunc) else te.create_prim_func([*placeholders, *results])
     tiled = template(func, chip, attempt)
     lowered = pipeline.run(pipeline.kernel_passes(), tiled.func, chip, pipeline.Observer())
     code = generate(lowered, chip)
     parameters = [p for p in code.parameters if not p.scratch]
-    roles = ["input"] * len(inputs) + ["output"]
+    roles = ["input"] * len(inputs) + ["output"] * len(results)
     # The shapes of the function that was given: a template may cut the same elements into other rows.
     shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in func.params]
     buffers = [
@@ -69,7 +75,8 @@ def run(
     program = link([PlacedKernel("kernel", code, names)], chip, buffers).program
     simulated = simulate(program, chip, dict(zip(names, inputs.values(), strict=False)), hazards=True)
     assert not simulated.hazards, simulated.hazards[0].render()
-    return Result(simulated.outputs[names[-1]], tiled.description, simulated.cycles, lowered)
+    outputs = tuple(simulated.outputs[name] for name in names[len(inputs) :])
+    return Result(outputs, tiled.description, simulated.cycles, lowered)
 
 
 def random(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:

@@ -45,6 +45,12 @@ class Layer(NamedTuple):
     pad: int
     dilation: int = 1
     before: str = "relu"
+    kept: bool = False  # whether what it reads is a result, too, to which something is added
+
+    @property
+    def is_single(self) -> bool:
+        """Whether windows are single elements, side by side."""
+        return (self.rows, self.columns, self.stride, self.pad) == (1, 1, 1, 0)
 
 
 def one_kernel(
@@ -53,29 +59,49 @@ def one_kernel(
     """All of them by one of the tiles, of which the best comes first; and how far from what they are apart."""
     rng = np.random.default_rng(3)
     inputs = {"x": random(rng, "float16", *image)}
-    expected = inputs["x"].astype(np.float64)
+    whole, expected = inputs["x"].astype(np.float64), list[np.ndarray]()
     for at, layer in enumerate(layers):
         w = random(rng, "float16", layer.outputs, layer.channels, layer.rows, layer.columns)
         w = (w / 4).astype(np.float16)
         inputs |= {f"w{at}": packed(w, layer.group), f"b{at}": random(rng, "float32", layer.outputs)}
+        if layer.kept:
+            inputs[f"s{at}"] = random(rng, "float16", *whole.shape)
+            whole = whole.astype(np.float16).astype(np.float64) + inputs[f"s{at}"]
         if at:
-            expected = ACTIVATIONS[layer.before][1](expected).astype(np.float16).astype(np.float64)
+            whole = ACTIVATIONS[layer.before][1](whole).astype(np.float16).astype(np.float64)
+        if layer.kept:
+            expected.append(whole)
         windows = (layer.stride,) * 2, (layer.pad,) * 4, (layer.dilation,) * 2
-        expected = convolved(expected, w.astype(np.float64), *windows, layer.group)
-        expected = expected + inputs[f"b{at}"][:, None, None]
+        whole = convolved(whole, w.astype(np.float64), *windows, layer.group)
+        whole = whole + inputs[f"b{at}"][:, None, None]
+    expected.append(whole)
 
-    def define(x: te.Tensor, *weights: te.Tensor) -> te.Tensor:
+    def define(x: te.Tensor, *others: te.Tensor) -> list[te.Tensor]:
+        left, results = iter(others), list[te.Tensor]()
         for at, layer in enumerate(layers):
+            weights = next(left), next(left)
+            if layer.kept:
+                x = added(x, next(left), f"sum{at}")
             activate = ACTIVATIONS[layer.before][0]
             if at and activate is not None:
                 x = made(x, activate, f"activation{at}")
+            if layer.kept:
+                results.append(x)
             windows = {"strides": (layer.stride,) * 2, "pads": (layer.pad,) * 4, "dilations": (layer.dilation,) * 2}
             sizes = {"channels": layer.channels, "outputs": layer.outputs, "kernel": (layer.rows, layer.columns)}
-            x = convolution(x, *weights[2 * at : 2 * at + 2], **sizes, **windows)
-        return x
+            x = convolution(x, *weights, **sizes, **windows)
+        return [*results, x]
 
     result = run(by_cost(chain.space, pick), chip, inputs, define)
-    return result, float(np.abs(result.output - expected).max() / max(np.abs(expected).max(), 0.1))
+    errors = [
+        np.abs(one - whole).max() / max(np.abs(whole).max(), 0.1)
+        for one, whole in zip(result.outputs, expected, strict=True)
+    ]
+    return result, float(max(errors))
+
+
+def added(x: te.Tensor, other: te.Tensor, name: str) -> te.Tensor:
+    return te.compute(x.shape, lambda *i: x(*i) + other(*i), name)
 
 
 # ---- random ones -------------------------------------------------------------------------------------------------
@@ -115,7 +141,12 @@ def _draw(source: Random, channels: Sequence[int]) -> tuple[tuple[int, ...], lis
             if min(shape) < 1:
                 break
         else:
-            return image, layers
+            return image, [_kept(source, layers, at) for at in range(len(layers))]
+
+
+def _kept(source: Random, layers: Sequence[Layer], at: int) -> Layer:
+    may_be = at > 0 and all(layer.is_single for layer in layers[at:])
+    return layers[at]._replace(kept=may_be and source.random() < 0.5)
 
 
 def _layer(source: Random, given: int, channels: Sequence[int]) -> Layer:

@@ -54,6 +54,33 @@ def test_all_are_what_they_are_apart(chip: str, image: Any, layers: Any, attempt
     assert result.description.count("in L1 for") == len(layers) - 1
 
 
+@pytest.mark.parametrize("attempt", range(ATTEMPTS))
+@pytest.mark.parametrize(
+    ("chip", "image", "layers", "kept"),
+    [
+        ("tw1", (2, 32, 14, 16), [(64, 32, 1, 1, 1, 1, 0), (32, 64, 1, 1, 1, 1, 0)], [1]),
+        ("tw1", (1, 32, 19, 23), [(48, 32, 3, 3, 1, 1, 1), (40, 48, 1, 1, 1, 1, 0)], [1]),
+        ("tw2", (1, 24, 13, 8), [(40, 24, 1, 1, 1, 1, 0), (24, 40, 1, 1, 1, 1, 0), (40, 24, 1, 1, 1, 1, 0)], [1, 2]),
+        ("tiny", (1, 32, 9, 11), [(32, 32, 3, 3, 1, 2, 1), (16, 32, 1, 1, 1, 1, 0)], [1]),
+    ],
+    ids=str,
+)
+def test_others_may_read_what_lies_between(chip: str, image: Any, layers: Any, kept: Any, attempt: int) -> None:
+    """To which something is added first, as in a residual block."""
+    rows = [Layer(*each)._replace(kept=at in kept) for at, each in enumerate(layers)]
+    result, error = one_kernel(chip, image, rows, lambda count: attempt * count // ATTEMPTS)
+    assert error <= 2e-3
+    assert len(result.outputs) == 1 + len(kept)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_what_others_read_is_made_once_only(columns: int) -> None:
+    """Windows of more than one row would have rows of all that is before them made twice, by two cores."""
+    layers = [Layer(32, 32, 1, 1, 1, 1, 0), Layer(32, 32, 1, 1, 1, 1, 0, kept=True), Layer(32, 32, 3, columns, 1, 1, 0)]
+    with pytest.raises(NoFeasibleTile, match="made twice"):
+        one_kernel("tw1", (1, 32, 12, 16), layers, lambda _count: 0)
+
+
 @pytest.mark.parametrize("seed", range(9))
 def test_random_ones_are_free_of_hazards_and_right(seed: int) -> None:
     assert check(seed, CHIPS[seed % 3]).text == ""
