@@ -37,7 +37,7 @@ SLOWER = 1.2
 # that are thought to take more than so much of what kernels of single calls take.
 TRIED = 1.25
 # Of what kernels of single calls take one by one, so much is left in a program, where each loads under the end of the
-# one before it; a kernel that does more than keep all of what lies between has to be faster than that.
+# one before it; a kernel that stores what lies between for others all the same has to take less.
 LEFT = 0.85
 PAYS = 0.92  # of what kernels of single calls take: what is thought to take more is not worth to be compiled
 
