@@ -16,7 +16,7 @@ from compiler.codegen.storage import from_tables, to_tables
 from compiler.errors import Problem, TilewrightError
 from compiler.kernel_cache import KernelCache, Key, key_of
 from compiler.kernels import Kernel, NoRoadLeft, compile_kernel
-from compiler.pipeline import Observer
+from compiler.pipeline import IN_PARTS, Observer
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
 
@@ -24,6 +24,7 @@ from compiler.target import Chip
 # class, how many of these one of others takes.
 LEAST_PER_PROCESS = 4
 EFFORTS = {"chain": 8, "pair": 8, "prepared": 8, "products": 6, "convolution": 4, "attention": 4, "matmul": 3}
+NOT_OF_KERNELS = {OVERLAP, LLB_PLACEMENT, *IN_PARTS}  # what may be left out without any kernel being another one
 
 
 class WorkerDied(TilewrightError):
@@ -47,7 +48,7 @@ def compile_jobs(
     jobs: Sequence[Job], chip: Chip, observer: Observer, cache: KernelCache | None, processes: int | None = None
 ) -> list[Result]:
     """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
-    watched = bool(observer.watchers or observer.stop_after or observer.without - {OVERLAP, LLB_PLACEMENT})
+    watched = bool(observer.watchers or observer.stop_after or observer.without - NOT_OF_KERNELS)
     keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip, job.tries) for job in jobs]
     found: dict[int, Result] = {}
     for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):

@@ -113,10 +113,11 @@ def test_who_watches_sees_every_kernel_and_leaves_the_cache_alone(tmp_path: Path
     assert len(list(found.entries())) == 1
 
 
-def test_what_only_the_linker_leaves_out_changes_no_kernel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("without", [{"overlap", "llb-placement"}, {"schedule-bands"}, {"schedule-graph"}])
+def test_what_no_kernel_knows_of_changes_none(tmp_path: Path, without: set[str]) -> None:
     found = KernelCache(tmp_path)
     compile_jobs(jobs(2), TINY, Observer(), found, 1)
-    compile_jobs(jobs(2), TINY, Observer(without=frozenset({"overlap", "llb-placement"})), found, 1)
+    compile_jobs(jobs(2), TINY, Observer(without=frozenset(without)), found, 1)
     assert found.hits == 2
 
 
