@@ -66,6 +66,12 @@ class Problem:
         """Those that are abreast are counted by the axis of depth."""
         return self.extents[DO if self.windows.axes.image_rows else N]
 
+    @property
+    def is_single(self) -> bool:
+        """Whether windows are single elements, side by side."""
+        alone = self.kernel == (1, 1) and self.windows.strides == (1, 1) and self.windows.pad_left == 0
+        return alone and self.map_shape == (self.extents[HO], self.extents[WO])
+
     def overlaid_rows(self, rows: int) -> int:
         """Rows of the map that so many rows of windows and all rows of the kernel touch, one below the other."""
         return rows + (self.kernel[0] - 1) * self.windows.dilations[0]

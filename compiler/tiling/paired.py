@@ -24,7 +24,8 @@ from tvm_ffi import structural_equal
 
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
-from compiler.tiling.chain import Parts, part_of, problem_of_part, writes
+from compiler.tiling.apart import Parts, part_of, writes
+from compiler.tiling.chain import problem_of_part
 from compiler.tiling.convolution_stages import merged
 from compiler.tiling.convolution_tiles import C1, DO, GROUP, HO, OUT, WO, N, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import SLOTS, works_of

@@ -23,7 +23,6 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.target import Chip
 from compiler.tiling import convolution, cube
-from compiler.tiling.chain import single
 from compiler.tiling.convolution_stages import channels_last, merged
 from compiler.tiling.convolution_tiles import DO, GROUP, HO, KD, Problem, Tile, tiles_of
 from compiler.tiling.convolution_work import HANDOVER_CYCLES, SLOTS, Columns, map_load, works_of
@@ -147,7 +146,7 @@ def space(func: Any, chip: Chip) -> PreparedSpace:
 def _is_able(problem: Problem) -> bool:
     extents, dtype = problem.extents, DTYPES[problem.dtype]
     alone = extents[GROUP] == extents[DO] == extents[KD] == 1
-    return single(problem) and alone and dtype.itemsize == ITEMSIZE and problem.channels % dtype.fractal_k == 0
+    return problem.is_single and alone and dtype.itemsize == ITEMSIZE and problem.channels % dtype.fractal_k == 0
 
 
 def is_possible(problems: Sequence[Problem | None], chip: Chip) -> bool:

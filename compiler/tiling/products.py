@@ -21,7 +21,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import cube
-from compiler.tiling.chain import Parts, may_stay
+from compiler.tiling.apart import Parts, may_stay
 from compiler.tiling.cube import Cut, Placed
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.matmul import as_one_matrix
@@ -105,7 +105,7 @@ def space(func: Any, chip: Chip) -> ProductsSpace:
     if not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(NAME, "a path from UB to L1, which the chip has not")
     func = as_one_matrix(func)
-    prepared = [matrix_started_with_bias(part, chip) for part in Parts.of(func, chip, _begin, NAME).functions]
+    prepared = [matrix_started_with_bias(part, chip) for part in Parts.of(func, chip, NAME, _begin).functions]
     problems = [_problem_of_part(part, chip) for part in prepared]
     able = tuple(problem for problem in problems if problem is not None)
     if len(able) < len(problems) or not all(follows(*pair) for pair in pairwise(able)):
