@@ -58,7 +58,7 @@ from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.overlaid import overlaid
 from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
-from compiler.tiling.search import Work, analytical_cycles
+from compiler.tiling.search import Work, cheapest_first
 from compiler.tiling.started_sums import BIAS, begins_with_table, bring_bias, started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.near import awaited_parameters, common_parameters, memory_of_parameter, room_bytes
@@ -121,7 +121,7 @@ def space(func: Any, chip: Chip) -> ConvolutionSpace:
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut by the tile that is the cheapest, or the cheapest of those that take less."""
     all_tiles = space(func, chip)
-    ranked = sorted(all_tiles.tiles(), key=lambda tile: analytical_cycles(all_tiles.work(tile), chip))
+    ranked = cheapest_first(all_tiles, all_tiles.tiles(), chip)
     tile = cube.choose(ranked, all_tiles.problem, attempt)
     if tile is None:
         raise NoFeasibleTile(all_tiles.name, f"{attempt} tiles of a convolution")

@@ -21,7 +21,7 @@ from typing import Any
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import narrow_softmax, narrow_sums
-from compiler.tiling.search import Work, analytical_cycles
+from compiler.tiling.search import Work, cheapest_first
 from compiler.tiling.stages import Effort, Made, Stage, effort, most_bytes, needs, stages_of
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.transfers import Transfer, transfer
@@ -102,7 +102,7 @@ def space(func: Any, chip: Chip) -> VectorSpace:
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Cut a kernel of vector work into tiles."""
     found = space(func, chip)
-    ranked = sorted(found.tiles(), key=lambda tile: analytical_cycles(found.work(tile), chip))
+    ranked = cheapest_first(found, found.tiles(), chip)
     for _ in range(attempt):
         limit = found.demand(ranked[0]).ub_bytes * 0.7
         ranked = [tile for tile in ranked if found.demand(tile).ub_bytes <= limit]

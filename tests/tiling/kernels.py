@@ -13,7 +13,7 @@ from compiler import pipeline
 from compiler.codegen import GraphBuffer, PlacedKernel, generate, link
 from compiler.sim.simulator import simulate
 from compiler.target import Chip, load_chip
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ def by_cost(space_of: Callable[[Any, Chip], Any], pick: Callable[[int], int]) ->
 
     def picked(func: Any, chip: Chip, _attempt: int) -> Any:
         space = space_of(func, chip)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), chip))
+        tiles = cheapest_first(space, space.tiles(), chip)
         return space.apply(tiles[pick(len(tiles))])
 
     return picked

@@ -18,7 +18,7 @@ from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import paired
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
 from tests.tiling.kernels import Result, random, run
@@ -87,7 +87,7 @@ def one_kernel(chip: str, pair: Pair, pick: Callable[[int], int]) -> tuple[Resul
 
     def picked(func: Any, target: Any, _attempt: int) -> Any:
         space = paired.space(func, target)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
+        tiles = cheapest_first(space, space.tiles(), target)
         return space.apply(tiles[pick(len(tiles))])
 
     result = run(picked, chip, inputs, define)

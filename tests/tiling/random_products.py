@@ -17,7 +17,7 @@ from ci.random_cases import Outcome
 from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.tiling import matmul
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.kernels import exact, random, run
 
@@ -98,7 +98,7 @@ def one_kernel(chip: str, product: Product, rng: np.random.Generator) -> float:
 
     def picked(func: Any, target: Any, _attempt: int) -> Any:
         space = matmul.space(func, target)
-        tiles = sorted(space.tiles(), key=lambda tile: analytical_cycles(space.work(tile), target))
+        tiles = cheapest_first(space, space.tiles(), target)
         if not tiles:
             raise NoFeasibleTile("main", "nothing")
         return space.apply(tiles[int(product.anywhere * len(tiles))])

@@ -13,7 +13,7 @@ from tvm import te, tirx
 from compiler.operators.convolution import convolution
 from compiler.tiling import convolution as template
 from compiler.tiling.convolution_tiles import output_sizes, overlaid_tiles
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 from tests.tiling.kernels import exact, random, run
 
 CHIPS = ("tw1", "tw2", "tiny")
@@ -172,7 +172,7 @@ def test_the_bias_comes_a_part_at_a_time_where_images_go_around_the_channels() -
         found = [
             t for t in space.tiles() if t.trips[0] > 1 and t.outputs == 32 < 32 * t.trips[5] and t.held != {"weights"}
         ]
-        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+        return space.apply(cheapest_first(space, found, target)[0])
 
     found = check("tw2", {"x": (40, 8, 4, 4), "w": (128, 8, 1, 1)}, "float16", bias="float32", cut=cut)
     assert "ldbt" in found
@@ -220,7 +220,7 @@ def test_a_bias_beside_the_cube_stays_or_comes_with_its_channels(rows: int) -> N
         space = template.space(func, target)
         stays = lambda tile: tile.bias_stays(space.problem, target)  # noqa: E731
         found = [t for t in space.tiles() if t.trips[5] > 1 and stays(t) == (rows == 1)]
-        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+        return space.apply(cheapest_first(space, found, target)[0])
 
     case = {"x": (40, 16, rows, 32), "w": (2048 if rows > 1 else 64, 16, 1, 1)}
     assert "filll0a" in check("tw1", case, "float16", bias="float32", cut=cut)
@@ -270,7 +270,7 @@ def test_kinds_of_tiles(chip: str, kind: str) -> None:
     def cut(func: Any, target: Any, _: int) -> Any:
         space = template.space(func, target)
         tiles = [tile for tile in space.tiles() if is_of_kind(tile, space.problem)]
-        return space.apply(min(tiles, key=lambda tile: analytical_cycles(space.work(tile), target)))
+        return space.apply(cheapest_first(space, tiles, target)[0])
 
     kernel = (1, 1) if kind == "one step" else (3, 3)
     case = {"x": (2, 20, 31, 15), "w": (136, 20, *kernel), "pads": (1, 1, 1, 1)}
@@ -285,7 +285,7 @@ def test_the_last_of_several_products_has_fewer_rows(height: int, rows: int) -> 
         space = template.space(func, target)
         wanted = (rows, 2, 2, (1,) * 6)
         found = [t for t in space.tiles() if (t.rows, t.stacked, t.trips[5], t.cores) == wanted]
-        return space.apply(min(found, key=lambda tile: analytical_cycles(space.work(tile), target)))
+        return space.apply(cheapest_first(space, found, target)[0])
 
     check("tw1", {"x": (1, 40, height, 3), "w": (128, 40, 1, 1)}, "float32", cut=cut)
 
@@ -307,8 +307,7 @@ def test_images_beside_one_another(chip: str, case: dict[str, Any], last: bool) 
     def cut(func: Any, target: Any, _: int) -> Any:
         space = template.space(func, target)
         tiles = [tile for tile in space.tiles() if tile.images > 1 and case["x"][0] % tile.images]
-        tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
-        return space.apply(tiles[-1 if last else 0])
+        return space.apply(cheapest_first(space, tiles, target)[-1 if last else 0])
 
     check(chip, case, "float16", bias="float32", relu=True, cut=cut)
 
@@ -369,7 +368,6 @@ def _overlaid(is_of_kind: Any, last: bool) -> Any:
         tiles = overlaid_tiles(space.problem, target, output_sizes(space.problem))
         found = [tile for tile in tiles if "map" not in tile.held]
         tiles = [tile for tile in found if is_of_kind(tile, space.problem)]
-        tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
-        return space.apply(tiles[-1 if last else 0])
+        return space.apply(cheapest_first(space, tiles, target)[-1 if last else 0])
 
     return cut

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import compiler
 from compiler.pipeline import Observer
 from compiler.tiling import convolution as template
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 from models import checks
 from tests.tiling.test_convolution import check, name_of
 
@@ -39,7 +39,7 @@ def abreast(case: dict[str, Any], kind: str) -> Any:
         space = template.space(func, target)
         wanted, images = KINDS[kind], case["x"][0]
         tiles = [tile for tile in space.tiles() if tile.abreast > 1 and wanted(tile, images)]
-        tiles.sort(key=lambda tile: analytical_cycles(space.work(tile), target))
+        tiles = cheapest_first(space, tiles, target)
         return space.apply(tiles[-1 if kind == "dearest" else 0])
 
     return cut

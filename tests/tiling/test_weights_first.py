@@ -9,7 +9,7 @@ import pytest
 from compiler.tiling import convolution as template
 from compiler.tiling.convolution_tiles import Tile
 from compiler.tiling.convolution_work import weights_come_first
-from compiler.tiling.search import analytical_cycles
+from compiler.tiling.search import cheapest_first
 from compiler.tir.near import CONSTANTS
 from tests.tiling.test_convolution import check, name_of
 
@@ -38,10 +38,8 @@ class Cut:
             alone = tile.rounds == 1 if self._rounds == 1 else tile.rounds >= self._rounds
             return alone and not tile.overlaid
 
-        def order(tile: Tile) -> tuple[bool, float]:
-            return tile.steps(space.problem) == 1, analytical_cycles(space.work(tile), chip)
-
-        tiles = sorted(filter(is_wanted, space.tiles()), key=order)
+        tiles = cheapest_first(space, [*filter(is_wanted, space.tiles())], chip)
+        tiles.sort(key=lambda tile: tile.steps(space.problem) == 1)
         self.first.append(weights_come_first(tiles[0], space.problem, chip))
         return space.apply(tiles[0])
 
