@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "compile-time": (("ci.bench_compile",),),
     "sync": (("ci.sync_count",),),
 }
+# Options with which a table is not that of the document.
+OF_OTHER_TABLES = ("only", "chip", "batch", "share", "switch", "tune")
 PARTS = ("kernels", "models", "ladder", "ablation", *COMMANDS)
 
 
@@ -109,6 +111,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write the cycles of operators down, for --check")
     parser.add_argument("--check", action="store_true", help="only compare the cycles of operators with the record")
     args = parser.parse_args(argv)
+    others = [name for name in OF_OTHER_TABLES if getattr(args, name) != parser.get_default(name)]
+    if args.write and others:
+        parser.error(f"--write puts whole tables into {document.PATH.name}: not with --{', --'.join(others)}")
     if args.check:
         return check(args)
     for part in args.parts or PARTS:

@@ -64,6 +64,14 @@ def test_a_change_of_cycles_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "CHANGED" in capsys.readouterr().out
 
 
+def test_part_of_a_table_is_not_written(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr(document, "write", None)
+    with pytest.raises(SystemExit) as ended:
+        performance.main(["kernels", "--write", "--only", "gemm-256", "--tune", "3"])
+    assert ended.value.code == 2
+    assert "not with --only, --tune" in capsys.readouterr().err
+
+
 def test_the_document_has_a_place_for_every_part():
     text = document.PATH.read_text()
     for part in performance.PARTS:
