@@ -25,6 +25,7 @@ from passes.tir.loop_shift import LoopShift
 from passes.tir.lower_blocks import LowerBlocks
 from passes.tir.pre_process import PreProcess
 from tests.codegen.kernels import linked, run
+from tests.host import for_host
 
 PASSES = (
     LowerBlocks(),
@@ -276,7 +277,7 @@ def data(tensor: Any, rng: np.random.Generator) -> np.ndarray:
 
 
 def on_cpu(func: Any, inputs: list[np.ndarray], out: Any) -> np.ndarray:
-    compiled = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
+    compiled = for_host(tvm.IRModule({"main": func}))
     dtype = "bool" if str(out.dtype) == "bool" else str(out.dtype)
     result = tvm.runtime.tensor(np.zeros([int(n) for n in out.shape], dtype))
     compiled["main"](*(tvm.runtime.tensor(array) for array in inputs), result)

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
+from tvm import relax
 
 from compiler.frontend import Imported
 from compiler.frontend.types import numpy_dtype
 from models import checks
+from tests.host import for_host
 
 
 def run(imported: Imported, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs in their compiled types, for inputs in the model's."""
-    import tvm
-    from tvm import relax
-
-    machine: Any = relax.VirtualMachine(tvm.compile(imported.module, target="llvm"), tvm.cpu())
+    machine: Any = relax.VirtualMachine(for_host(imported.module), tvm.cpu())
     arrays = [np.asarray(feeds[port.name]).astype(numpy_dtype(port.dtype)) for port in imported.inputs]
     arrays += imported.constants.values()
     result = machine["main"](*(tvm.runtime.tensor(np.array(array, order="C")) for array in arrays))

@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 
 from compiler.operators import Declared, TensorType, find_called
+from tests.host import for_host
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +92,7 @@ def _compiled(function: Any) -> Any:
     """Compositions call the same function many times over."""
     key = tvm_ffi.structural_hash(function)
     if key not in _COMPILED or not tvm_ffi.structural_equal(_COMPILED[key][0], function):
-        _COMPILED[key] = function, tvm.compile(function, target="llvm")["main"]
+        _COMPILED[key] = function, for_host(function)["main"]
     return _COMPILED[key][1]
 
 

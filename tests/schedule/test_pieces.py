@@ -13,6 +13,7 @@ from tvm_ffi import structural_equal
 
 from compiler.operators import TensorType, find
 from compiler.schedule.pieces import Axes, cut_axis, in_pieces, piece_shape, proven
+from tests.host import for_host
 
 RNG = np.random.default_rng(3)
 
@@ -163,7 +164,7 @@ def _check_pieces(func: Any, count: int, axis: int | None, inputs: Axes) -> None
 
 
 def _result(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    called = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target="llvm")["main"]
+    called = for_host(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))["main"]
     result = runtime.tensor(np.zeros(shape, np.float32))
     called(*(runtime.tensor(np.ascontiguousarray(array)) for array in arrays), result)
     made: np.ndarray = result.numpy()

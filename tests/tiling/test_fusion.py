@@ -15,6 +15,7 @@ from compiler.frontend import import_model
 from compiler.target import load_chip
 from compiler.tiling.fusion import fuse
 from passes.graph.group_operators import GroupOperators
+from tests.host import for_host
 
 CHIP = load_chip("tiny")
 
@@ -37,7 +38,7 @@ def fused(nodes: list[Any], inputs: dict[str, tuple[int, ...]]) -> Any:
 
 def on_cpu(func: Any, *inputs: np.ndarray) -> np.ndarray:
     out = tvm.runtime.empty([int(n) for n in func.params[-1].shape], "float32")
-    executable = tvm.compile(func.with_attr("global_symbol", "main"), target="llvm")
+    executable = for_host(func.with_attr("global_symbol", "main"))
     executable(*(tvm.runtime.tensor(array) for array in inputs), out)
     return np.asarray(out.numpy())
 
