@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import multiprocessing
-import os
 import resource
 import signal
 import subprocess
@@ -32,6 +31,7 @@ import numpy as np
 from ci.fuzz_inputs import KINDS, NPY_BUFFER, ROOT, Input, mislabelled, mutation, seeds, truncations, whole_files
 from compiler.errors import EXIT_CODES, HazardError, TilewrightError
 from compiler.isa.program import Program
+from compiler.processors import processors
 from compiler.target import Chip
 
 SEED = 20261120
@@ -430,7 +430,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ci.fuzz", description=__doc__)
     parser.add_argument("--mutations", type=int, default=10_000, metavar="N", help="damaged inputs in all")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    parser.add_argument("--workers", type=int, default=processors(), metavar="N", help="processes")
     parser.add_argument("--replay", metavar="KIND/NUMBER", help="repeat one input in this process")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="with --replay: only write the input to a file")
     options = parser.parse_args(arguments)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections import Counter
@@ -29,6 +28,7 @@ from compiler.isa.disassembler import instruction_text
 from compiler.isa.model import Instr, Reg
 from compiler.isa.program import Program
 from compiler.isa.table import sync
+from compiler.processors import processors
 from compiler.sim.hazards import HazardReport
 from compiler.sim.pipeline import schedule
 from compiler.sim.simulator import Run, simulate
@@ -361,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ci.sync_mutation", description=__doc__)
     parser.add_argument("--case", default="", metavar="NAME", help="only programs with a case that starts so")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="delays that a harmless mutant survives")
-    workers = min(MAX_WORKERS, os.cpu_count() or 1)
+    workers = min(MAX_WORKERS, processors())
     parser.add_argument("--workers", type=int, default=workers, metavar="N", help="processes")
     options = parser.parse_args(arguments)
     return run(options.case, options.seeds, options.workers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +16,7 @@ from compiler.errors import Problem, TilewrightError
 from compiler.kernel_cache import KernelCache, Key, key_of
 from compiler.kernels import Kernel, NoRoadLeft, compile_kernel
 from compiler.pipeline import IN_PARTS, Observer
+from compiler.processors import processors
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
 
@@ -105,11 +105,11 @@ def _compiled(jobs: list[Job], chip: Chip, observer: Observer, processes: int) -
 
 
 def processes_for(most: int, wanted: int | None) -> int:
-    """How many work on what ``most`` could: as many as are wanted, or as there are cores. A worker of somebody's own
+    """How many work on what ``most`` could: as many as are wanted, or one on each processor. A worker of somebody's own
     pool may not start processes.
     """
     alone = multiprocessing.current_process().daemon or "fork" not in multiprocessing.get_all_start_methods()
-    return 1 if alone else max(1, min(wanted or os.cpu_count() or 1, most))
+    return 1 if alone else max(1, min(wanted or processors(), most))
 
 
 def in_processes(work: Callable[[int], Any], count: int, processes: int, what: str) -> Iterator[Any]:

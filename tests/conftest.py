@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from compiler.processors import processors
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -16,6 +18,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE", str(folder / "cache"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_processor() -> None:
+    """Where as many processes run tests as there are processors, each keeps to one: none of them starts others for
+    kernels, which would only be in the way of its neighbours.
+    """
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker and processors() <= count and hasattr(os, "sched_setaffinity"):
+        mine = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {mine[int(worker.removeprefix("gw")) % len(mine)]})
 
 
 @pytest.fixture

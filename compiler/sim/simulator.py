@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 from compiler.errors import HazardError, Problem, TilewrightError, UsageError
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.program import Program
+from compiler.processors import processors
 from compiler.sim.broadcasts import check_broadcasts
 from compiler.sim.classes import ClassTable, check_bounds, classify
 from compiler.sim.expand import MAX_STEPS, Stream, expand
@@ -69,7 +69,7 @@ class Run:
         The result does not depend on the number of workers. A program that can be recorded is when it is executed for
         the first time, if it was not before.
         """
-        self._workers.count = min(MAX_WORKERS, workers or os.cpu_count() or 1)
+        self._workers.count = min(MAX_WORKERS, workers or processors())
         loaded: list[list[int]] = [[] for _ in range(self.stream.cores)]
         if self._recorded is not None:
             memories, tape = self._recorded
