@@ -84,7 +84,7 @@ def compile(
     ``precision`` ("fp32", "fp16", "bf16") is what the model's float32 becomes; ``shapes`` by input and ``dims`` by
     name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
     chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
-    (by default one per core of the host); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
+    (by default one per processor); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
     or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. ``tune`` is how
     many other tiles each kernel's first one is compared with on the simulator: more take longer to compile, and fewer
     cycles. Raises what `compiler.errors` lists.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_pass_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it is compiled here")
     group.add_argument(
-        "--jobs", metavar="N", type=positive, help="processes that compile kernels (default: one per core)"
+        "--jobs", metavar="N", type=positive, help="processes that compile kernels (default: one per processor)"
     )
     group.add_argument("--no-cache", action="store_true", help="compile every kernel, known or not")
     group = parser.add_argument_group("what to see of the passes")
