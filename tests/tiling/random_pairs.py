@@ -18,10 +18,9 @@ from compiler.codegen.memory import MemoryOverflow
 from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import paired
-from compiler.tiling.search import cheapest_first
 from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
-from tests.tiling.kernels import Result, random, run
+from tests.tiling.kernels import Result, by_cost, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
@@ -85,12 +84,7 @@ def one_kernel(chip: str, pair: Pair, pick: Callable[[int], int]) -> tuple[Resul
         total = te.compute(added.shape, lambda *i: first(*i) + second(*i), "both")
         return te.compute(added.shape, lambda *i: activate(total(*i)), "behind") if activate else total
 
-    def picked(func: Any, target: Any, _attempt: int) -> Any:
-        space = paired.space(func, target)
-        tiles = cheapest_first(space, space.tiles(), target)
-        return space.apply(tiles[pick(len(tiles))])
-
-    result = run(picked, chip, inputs, define)
+    result = run(by_cost(paired.space, pick), chip, inputs, define)
     expected = activated(expected)
     return result, float(np.abs(result.output - expected).max() / max(np.abs(expected).max(), 0.1))
 
