@@ -22,7 +22,7 @@ from compiler.decisions import Decisions, Memory
 from compiler.fetching import FETCHES, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
-from compiler.kept_in_l1 import kept_in_l1
+from compiler.kept_in_l1 import kept_in_l1, others_read
 from compiler.kernels import Kernel, Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
@@ -215,21 +215,19 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
         alone, other = (_compiled(each, chip, options, observer) for each in (apart, without))
         if _is_faster(other, alone, observer):
             apart, alone = without, other
-    together = kept_in_l1(apart, manual)
-    if together is apart:
-        return alone or _compiled(apart, chip, options, observer)
-    found = _compiled(together, chip, options, observer)
     if manual is not None:
-        return found
+        together = kept_in_l1(apart, manual)
+        return alone if alone and together is apart else _compiled(together, chip, options, observer)
+    alone, tried = alone or _compiled(apart, chip, options, observer), {apart.together}
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
-    alone = alone or _compiled(apart, chip, options, observer)
-    if _is_faster(found, alone, observer):
-        return found
-    fewer = kept_in_l1(apart, None, kept=False)
-    if fewer.together in (apart.together, together.together):
-        return alone
-    found = _compiled(fewer, chip, options, observer)
-    return found if _is_faster(found, alone, observer) else alone
+    for kept in (True, False) if others_read(apart) else (True,):
+        together = kept_in_l1(apart, None, kept=kept)
+        if together.together not in tried:
+            tried.add(together.together)
+            found = _compiled(together, chip, options, observer)
+            if _is_faster(found, alone, observer):
+                return found
+    return alone
 
 
 def _is_faster(one: Compilation, than: Compilation, observer: pipeline.Observer, share: float = 1.0) -> bool:

@@ -64,6 +64,11 @@ def kept_in_l1(kernels: ModelKernels, manual: Manual | None, *, kept: bool = Tru
     return kernels
 
 
+def others_read(kernels: ModelKernels) -> bool:
+    """Whether something may stay in L1 that others read, too: then the kernels without it are others."""
+    return any(one.kept for one in chains(kernels.module))
+
+
 # Of the calls of one kernel, one after another: the kind, and whether it adds what is before it, or is kept for others.
 Kinds = tuple[tuple[int, str], ...]
 ALONE, ADDS, KEPT = "", "adds", "kept"

@@ -86,6 +86,19 @@ def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: 
     assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False)).steps) == 3
 
 
+def test_it_is_tried_without_what_others_read_where_nothing_is_left_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_or_not = kept_in_l1.kept_in_l1
+
+    def nothing_if_kept(kernels: ModelKernels, manual: None, *, kept: bool) -> ModelKernels:
+        return kernels if kept else kept_or_not(kernels, manual, kept=kept)
+
+    monkeypatch.setattr(driver, "kept_in_l1", nothing_if_kept)
+    for others_read, steps in ((False, 3), (True, 2)):
+        monkeypatch.setattr(driver, "others_read", lambda kernels, told=others_read: told)
+        found = driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False))
+        assert len(found.steps) == steps
+
+
 def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     in_program, cycles = ModelKernels.with_together, ModelKernels.cycles
 
