@@ -65,26 +65,48 @@ def sub(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
 @operator("Mul", schedule="elementwise")
 def mul(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
     number_dtype(x, y)
+    if is_float(x) and (_is_zero(x) or _is_zero(y)):
+        return pairwise("mul", x, y, _times_zero)
     return pairwise("mul", x, y, lambda a, b: a * b)
+
+
+def _is_zero(given: Any) -> bool:
+    return isinstance(given, np.ndarray) and not given.any()
+
+
+def _times_zero(a: Any, b: Any) -> Any:
+    """TVM takes it for zero, but of infinities it is NaN."""
+    of = b if isinstance(a, tirx.FloatImm) else a
+    return of + (literal(0, element_dtype(of)) - of)
 
 
 @operator("Div", schedule="elementwise")
 def div(x: te.Tensor | Constant, y: te.Tensor | Constant) -> te.Tensor:
     """Integers truncate towards zero."""
     if number_dtype(x, y) in FLOATS:
+        if _is_zero(x):
+            return pairwise("div", x, y, _zero_divided)
         factor = _exact_reciprocal(y)
         return pairwise("div", x, y, lambda a, b: a / b if factor is None else a * literal(factor, element_dtype(b)))
     return pairwise("div", x, y, tirx.truncdiv)
 
 
-def _exact_reciprocal(divisor: Any) -> float | None:
-    """The factor that is as good as a divisor, and takes a quarter of its cycles: that of a power of two.
+def _zero_divided(a: Any, b: Any) -> Any:
+    """TVM takes it for zero, but of zero it is NaN, and so it is of NaN."""
+    return tirx.Select(tirx.abs(b) > a, a, literal(math.nan, element_dtype(b)))
 
-    Neither is a denormal number in any type of floats.
+
+def _exact_reciprocal(divisor: Any) -> float | None:
+    """The factor that is as good as a divisor, and takes a quarter of its cycles: that of a power of two, or
+    of zero.
+
+    None is a denormal number in any type of floats.
     """
     if not isinstance(divisor, np.ndarray):
         return None
     value = float(divisor.reshape(-1)[0])
+    if value == 0:
+        return math.copysign(math.inf, value)
     return 1 / value if abs(math.frexp(value)[0]) == 0.5 and 2.0**-14 <= abs(value) <= 2.0**14 else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, relax, tirx
 
 from compiler import graph
-from compiler.schedule.pieces import Axes, Proof, cut_axis, in_pieces, piece_type, proven, shape_of
+from compiler.schedule.pieces import Axes, Proof, cut_axis, in_pieces, piece_shape, piece_type, proven, shape_of
 from compiler.schedule.storage import results_of
 
 
@@ -75,6 +75,9 @@ class Cuts:
                 return None
             if any(found.setdefault(a, axis) != axis for a, axis in zip(call.arguments, inputs, strict=True)):
                 return None
+        given = ((shape_of(param.ty), found[param]) for param in body.params if found.get(param) is not None)
+        if any(piece_shape(shape, count, axis) is None for shape, axis in given):  # results that no call makes
+            return None
         return {value: axis for value, axis in found.items() if axis is not None}
 
     def _inputs_for(self, call: graph.Call, count: int, wanted: Sequence[int | None]) -> Axes | None:

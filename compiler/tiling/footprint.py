@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import ir, s_tir, sym, tirx
 
+from compiler.tir.as_it_is import hidden, shown
 from compiler.tir.structure import structural_map, structural_walk
 
 BLOCK_BYTES = 32
@@ -24,10 +25,10 @@ TVM_PASSES = (
 
 def lower_blocks(func: Any) -> Any:
     """Sblocks to plain loops, ifs and stores, by TVM's own passes."""
-    module = ir.IRModule({"main": _within_results(func)})
+    module = ir.IRModule({"main": hidden(_within_results(func))})
     for name in TVM_PASSES:
         module = getattr(s_tir.transform, name)()(module)
-    return module["main"]
+    return shown(module["main"])
 
 
 def _within_results(func: Any) -> Any:

@@ -102,3 +102,15 @@ def test_mixed_types_and_shapes_that_do_not_broadcast_are_refused() -> None:
         evaluate("Add", floats(0, 3), integers(0, 3))
     with pytest.raises(InvalidError, match=r"TW2108.*x \[3\], y \[4\]"):
         evaluate("Add", floats(0, 3), floats(0, 4))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_nothing_times_a_zero_or_divided_by_it_is_left_out(dtype: str) -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 3, -0.0, 0], dtype)
+    zero, below = np.array(0, dtype), np.array(-0.0, dtype)
+    with np.errstate(all="ignore"):
+        for by in (zero, below):
+            np.testing.assert_array_equal(evaluate("Mul", x, by, constants=[1]), x * by)
+            np.testing.assert_array_equal(evaluate("Mul", by, x, constants=[0]), by * x)
+            np.testing.assert_array_equal(evaluate("Div", x, by, constants=[1]), x / by)
+            np.testing.assert_array_equal(evaluate("Div", by, x, constants=[0]), by / x)

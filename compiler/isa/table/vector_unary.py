@@ -147,7 +147,7 @@ ROWS = [
         computes=("a * tanh(log(1 + exp(a)))", "a * tanh(log1p(exp(a)))"),
     ),
     _unary(
-        422, "vhardswish", lambda a: a * np.clip(a + 3, 0, 6) / 6, "dst = a * min(max(a + 3, 0), 6) / 6",
+        422, "vhardswish", lambda a: a * (np.clip(a + 3, 0, 6) / 6), "dst = a * (min(max(a + 3, 0), 6) / 6)",
         cycles=cost.DIVIDE,
         computes=(
             "a * min(max(a + 3, 0), 6) / 6",

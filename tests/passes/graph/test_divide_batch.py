@@ -54,6 +54,13 @@ def shapes_of(module: Any) -> list[tuple[int, ...]]:
     return [tuple(int(n) for n in call.types[0].shape) for call in graph.read(module["main"]).calls]
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (4, 0)])
+def test_a_result_that_nothing_makes_has_to_have_parts_as_well(shape: tuple[int, ...]) -> None:
+    source = model([node("Relu", "x", "y")], {"x": (4, 3)}, ["known", "y"], known=np.ones(shape, np.float32))
+    module = GroupOperators().run(import_model(source).module, TW1)
+    assert clusters_of(DivideBatch().run(module, TW1)) == 1
+
+
 def test_main_is_that_of_one_cluster() -> None:
     before, after = divided(NODES, SHAPES, ["y", "r"])
     assert clusters_of(after) == 4
