@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.frontend import load_model
     from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
-    from compiler.report.reference import reference_of, with_every_output
+    from compiler.report.reference import has_halves, reference_of, with_every_output
 
     load_operators(options["ops"])
     model: Any = load_model(args.model).proto
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     name, reference = reference_of(model)
     loaded = load(compile_shown(args, model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
-    is_half = args.precision in ("fp16", "bf16")
+    is_half = args.precision in ("fp16", "bf16") or has_halves(model)
     tolerance = Tolerance(args.rtol, args.atol, HALF_COSINE if is_half else None)
     found = _compared(loaded, reference.run(inputs), inputs, tolerance)
     nodes = {name: node for node in model.graph.node for name in node.output if name}

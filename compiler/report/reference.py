@@ -34,6 +34,17 @@ def exact_options(model: Any) -> Any:
     return options
 
 
+def has_halves(model: Any) -> bool:
+    """Whether a model has floats of 16 bits of its own: each step may then round in another way than its reference."""
+    from onnx import TensorProto
+
+    graph, halves = model.graph, (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    values = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info)]
+    known = [tensor.data_type for tensor in graph.initializer]
+    casts = [attribute.i for node in graph.node for attribute in node.attribute if attribute.name == "to"]
+    return any(dtype in halves for dtype in (*values, *known, *casts))
+
+
 def reference_of(model: Any) -> tuple[str, Any]:
     """What computes a model for comparison, and what that is called; `model` is an onnx.ModelProto."""
     from compiler.report.declared_types import declared_nodes

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from compiler.cli.main import main
 from compiler.report.reference import with_every_output
@@ -48,6 +49,21 @@ def test_layers_compare_every_node(tmp_path: Path, capsys: Capture) -> None:
 def test_half_precision_is_compared_by_direction(tmp_path: Path) -> None:
     path = str(saved(tmp_path))
     assert main(["verify", path, "--chip", "tiny", "--precision", "fp16", "--rtol", "0", "--atol", "0"]) == 0
+
+
+def test_a_model_of_halves_is_compared_by_direction_too(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [3, 7, 11])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    weights = numpy_helper.from_array(np.random.default_rng(3).standard_normal((11, 5)).astype(np.float16), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Softmax", ["product"], ["shares"]),
+        helper.make_node("Cast", ["shares"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    path = tmp_path / "halves.onnx"
+    graph = helper.make_graph(nodes, "g", [x], [y], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    assert main(["verify", str(path), "--chip", "tiny", "--rtol", "0", "--atol", "0"]) == 0
 
 
 def test_the_first_node_that_diverges_is_named(wrong: None, tmp_path: Path, capsys: Capture) -> None:
