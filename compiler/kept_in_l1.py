@@ -279,7 +279,7 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
     uses = {use.members: use for use in together.uses()}
     members = [tuple(name for call in run.calls for name in members_of(kernels.module, call)) for run in wanted]
     together.compile([uses[each] for each in members])
-    for run, each in zip(wanted, members, strict=True):
+    for each, run in dict(zip(members, wanted, strict=True)).items():  # pieces are alike
         result = together.result(uses[each])
         if isinstance(result, NoRoadLeft):
             name = members_of(kernels.module, run.calls[-2])[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -35,10 +36,21 @@ def open_regular(path: str | os.PathLike[str], what: str) -> Iterator[tuple[Bina
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None], what: str) -> None:
-    """Write beside ``path`` and move into place, so that nobody ever sees half a file, whatever goes wrong."""
+    """Write beside ``path`` and move into place, so that nobody ever sees half a file, whatever goes wrong.
+
+    Where a link leads to a file, that one is written; what is no file, such as a pipe, is written to as it is.
+    """
     target = Path(path)
     temporary: Path | None = None
     try:
+        if target.is_symlink() and (target.is_file() or not target.exists()):
+            target = Path(os.path.realpath(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                write(file)
+            return
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
         temporary = Path(name)
         with os.fdopen(descriptor, "wb") as file:
@@ -56,6 +68,15 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str, what: str) -> None:
+    """A file of UTF-8, as :func:`write_atomically` writes it."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    write_atomically(path, write, what)
 
 
 def _umask() -> int:

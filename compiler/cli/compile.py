@@ -14,6 +14,7 @@ from compiler.cli.model_options import add_model_options, compile_options
 from compiler.cli.pass_options import add_pass_options, pass_options, print_stopped, print_times
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
+from compiler.cli.words import refuse_same_files
 from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError, UsageError
 from compiler.report.tables import printable
 
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         return print_stopped(args)
     options = compile_options(args) | pass_options(args)
     output = _output(args)
+    from compiler.artifact.files import write_text
     from compiler.report.text import timing
 
     started = time.perf_counter()
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     artifact.save(output)
     seconds = time.perf_counter() - started
     if args.dump_schedule is not None:
-        Path(args.dump_schedule).write_text(artifact.schedule, encoding="utf-8")
+        write_text(args.dump_schedule, artifact.schedule, "the schedule")
     print_times(args, options["observer"])
     found = None if args.no_timing else _profiled(args, artifact, options)
     if args.json:
@@ -67,6 +69,7 @@ def _output(args: argparse.Namespace) -> Path:
         raise UsageError(
             Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
         )
+    refuse_same_files({"-o": output, "--dump-schedule": args.dump_schedule}, args.model)
     return output
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from compiler.cli.answer import print_json
+from compiler.cli.words import refuse_same_files
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -28,26 +29,23 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from compiler.artifact import read_artifact
-    from compiler.artifact.files import write_atomically
+    from compiler.artifact.files import write_text
     from compiler.isa.disassembler import disassemble
 
+    refuse_same_files({"-o": args.output}, args.file)
     stored = read_artifact(Path(args.file), allow_host=True)
     segment = _segment(stored, args.segment)
     text = disassemble(segment.program)
     if args.source:
         text = "".join(f"{line}\n" for line in _with_sources(text, stored, segment))
     if args.output is not None:
-        write_atomically(args.output, lambda file: _write_all(file, text), "the text")
+        write_text(args.output, text, "the text")
     if args.json:
         written = {"output": args.output, "text": text if args.output is None else None}
         print_json("disasm", {"file": args.file, "lines": text.count("\n"), **written})
     elif args.output is None:
         sys.stdout.write(text)
     return 0
-
-
-def _write_all(file: BinaryIO, text: str) -> None:
-    file.write(text.encode())
 
 
 def _segment(stored: Stored, wanted: int | None) -> ProgramSegment:

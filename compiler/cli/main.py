@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_and_report(arguments: list[str]) -> int:
     try:
+        _need_output()
         status = run_verb(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -156,6 +157,15 @@ def _nearest_verb(word: str) -> str:
 
     near = get_close_matches(word, VERBS, n=1)
     return f"did you mean `{near[0]}`?" if near else "`tilewright --help` lists the verbs"
+
+
+def _need_output() -> None:
+    """Python has no stream where the standard output or the one for errors was closed before it began."""
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        raise InputError(Problem("TW0003", "standard output is closed"))
 
 
 def _report_internal(error: Exception, arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def run(args: argparse.Namespace) -> int:
         )
     domain, name = found[1] or DOMAIN, found[2]
     function = _WORD_STARTS.sub("_", name).lower()
+    if keyword.iskeyword(function):
+        text = f"{name} would be the function {function!r}, which is a word of Python"
+        raise UsageError(Problem("TW0002", text, hint=f"for example `{name}Op`"))
     stem = f"{function}_op"
     words = {"@DOMAIN@": domain, "@NAME@": name, "@FUNCTION@": function, "@STEM@": stem}
     files = {Path(args.folder) / f"{stem}.py": OPERATOR, Path(args.folder) / f"test_{stem}.py": TEST}

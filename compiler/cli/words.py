@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from compiler.errors import Problem, UsageError
@@ -25,6 +27,24 @@ def extent(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ValueError
     return int(text)
+
+
+def refuse_same_files(written: Mapping[str, Any], read: str = "") -> None:
+    """Raise where a file that is ``read`` would be written over, or two options name one; those not given are empty.
+
+    What is no file takes all that is written to it.
+    """
+    files: dict[str, str] = {}
+    for option, path in written.items():
+        if not path or (Path(path).exists() and not Path(path).is_file()):
+            continue
+        file = os.path.realpath(path)
+        if read and file == os.path.realpath(read):
+            raise UsageError(Problem("TW0002", f"{option}: {path} would be written over", hint="it is what is read"))
+        if file in files:
+            text = f"{files[file]} and {option} both name {path}"
+            raise UsageError(Problem("TW0002", text, hint="the second would be written over the first"))
+        files[file] = option
 
 
 def assignments(

@@ -89,6 +89,11 @@ def calls_outside(stage: str, name: str) -> TilewrightError:
     return UnsupportedError(Problem("TW2117", text, hint="spell what it computes in te and tirx"))
 
 
+def several_reduced(stage: str) -> TilewrightError:
+    text = f"stage {stage!r} reduces several values at once"
+    return UnsupportedError(Problem("TW2118", text, hint="reduce one after another, or return a PrimFunc with loops"))
+
+
 def declared_badly(where: str, rule: str, hint: str = "") -> TilewrightError:
     return InvalidError(Problem("TW2120", f"{where}: {rule}", hint=hint))
 

@@ -35,7 +35,7 @@ def check_results(results: Sequence[Any], promised: int | None) -> None:
 
 def check_stages(results: Sequence[Any]) -> None:
     """Every stage behind the results has an element type of the chip, and calls nothing from outside."""
-    from tvm import ir, te
+    from tvm import ir, te, tirx
 
     from compiler.tir.structure import structural_walk
 
@@ -49,6 +49,8 @@ def check_stages(results: Sequence[Any]) -> None:
             raise refusals.stage_dtype(tensor.op.name, str(tensor.dtype), tuple(ISA_DTYPE))
         if not isinstance(tensor.op, te.ComputeOp):
             continue
+        if any(isinstance(value, tirx.Reduce) and len(value.source) > 1 for value in tensor.op.body):
+            raise refusals.several_reduced(tensor.op.name)
         calls: list[Any] = []
         for value in tensor.op.body:
             structural_walk(value, (ir.Call, calls.append))

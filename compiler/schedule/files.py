@@ -46,7 +46,10 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     except tomllib.TOMLDecodeError as error:
         where = re.search(r"at line (\d+)", str(error))
         place = Place(file, int(where[1]) if where else text.count("\n") + 1, 1)
-        raise InvalidError(Problem("TW2630", f"not valid TOML: {error}", place)) from error
+        hint = "save the file without a byte-order mark" if text.startswith("\ufeff") else ""
+        raise InvalidError(Problem("TW2630", f"not valid TOML: {error}", place, hint)) from error
+    except RecursionError as error:
+        raise InvalidError(Problem("TW2630", "arrays or tables are nested too deeply", Place(file))) from error
     lines = dict[str, int]()
     for number, line in enumerate(text.split("\n"), 1):
         if found := _KEY.match(line):

@@ -140,10 +140,10 @@ PATHS: dict[str, PathRow] = {
     for row in (
         PathRow("ddr_l1", required=True),
         PathRow("ddr_ub", required=True),
-        PathRow("ddr_llb"),
+        PathRow("ddr_llb", required=True),
         PathRow("ddr_l1s"),
         PathRow("ddr_llbs"),
-        PathRow("llb_l1"),
+        PathRow("llb_l1", required=True),
         PathRow("llb_ub"),
         PathRow("llb_ddr"),
         PathRow("l1_l0a", required=True),

@@ -52,7 +52,7 @@ class KeepNear(Pass):
 
     def run(self, subject: Any, chip: Chip) -> Any:
         sites = Sites.of(subject)
-        if sites.core is None or "ddr_llb" not in chip.path or chip.cross_flag_ids < 2:
+        if sites.core is None or chip.cross_flag_ids < 2:
             return subject
         choice = _Choice(
             sites, chip, near_parameters(subject), common_parameters(subject, chip), room_bytes(subject, chip)

@@ -48,6 +48,15 @@ def test_the_text_assembles_to_the_same_text(artifact: Path, tmp_path: Path) -> 
     assert first.read_text(encoding="utf-8") == second.read_text(encoding="utf-8")
 
 
+def test_the_artifact_is_not_written_over(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, link = artifact.read_bytes(), tmp_path / "link.twm"
+    link.symlink_to(artifact)
+    for output in (artifact, link):
+        assert main(["disasm", str(artifact), "-o", str(output)]) == 2
+        assert "would be written over" in capsys.readouterr().err
+    assert artifact.read_bytes() == before
+
+
 def test_a_file_that_is_no_artifact(tmp_path: Path) -> None:
     path = tmp_path / "no.twm"
     path.write_bytes(b"no")

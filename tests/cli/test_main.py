@@ -192,3 +192,15 @@ def test_output_that_cannot_be_written() -> None:
         command = [sys.executable, "-m", "compiler.cli.main", "--help"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (3, b"error[TW0003]: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", [["chips"], ["chips", "--json"], ["--help"]])
+def test_output_that_is_closed(words: list[str]) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "compiler.cli.main", *words]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (3, b"error[TW0003]: standard output is closed\n")
+
+
+def test_errors_may_be_closed() -> None:
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "compiler.cli.main", "isa", "--wrong"]
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=False).returncode == 2

@@ -65,6 +65,8 @@ def test_new_op_writes_over_nothing_unasked(capsys: Capture) -> None:
     assert main(["new-op", "Scale"]) == 3
     assert main(["new-op", "Scale", "--force"]) == 0
     assert main(["new-op", "no name"]) == 2
+    assert main(["new-op", "Lambda"]) == 2
+    assert "LambdaOp" in capsys.readouterr().err
 
 
 # ---- compile-op

@@ -131,6 +131,8 @@ def test_what_depends_on_data_is_run(capsys: pytest.CaptureFixture[str], tmp_pat
         (["nowhere.twm"], 3),
         ([DIGITS, "--input", "image"], 2),
         ([DIGITS, *FAST, "--core", "2"], 2),
+        ([DIGITS, *FAST, "--html", "report", "--trace", "./report"], 2),
+        ([DIGITS, *FAST, "--flame", DIGITS], 2),
         ([DIGITS, *FAST, "--html", "nowhere/report.html"], 3),
     ],
 )

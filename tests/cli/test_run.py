@@ -83,6 +83,7 @@ def test_a_model_is_compiled_first(tmp_path: Path, capsys: Capture) -> None:
         (["--random-inputs", "1", "--chip", "tw1"], 2, "--chip has no meaning for"),
         (["--random-inputs", "1", "--require-npu"], 2, "--require-npu has no meaning for"),
         (["--random-inputs", "one"], 2, "is not a number"),
+        (["--output", "{folder}=1", "--output", "y=1"], 2, "both name 1"),
     ],
 )
 def test_mistakes_are_named(

@@ -39,6 +39,15 @@ def from_outside(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda i: tirx.call_pure_extern("float32", "sinf", x[i]), "sine")
 
 
+def place_of_largest(x: te.Tensor) -> te.Tensor:
+    def larger(a: Any, b: Any) -> Any:
+        return [tirx.Select(a[1] >= b[1], one, other) for one, other in zip(a, b, strict=True)]
+
+    reducer = te.comm_reducer(larger, lambda *types: [tirx.const(-1, types[0]), tirx.min_value(types[1])], "largest")
+    k = te.reduce_axis((0, 3), "k")
+    return te.compute((1,), lambda i: reducer((k, x[k]), axis=k), "largest")[0]
+
+
 @pytest.mark.parametrize(
     "function, kind, code, message",
     [
@@ -47,6 +56,7 @@ def from_outside(x: te.Tensor) -> te.Tensor:
         (its_input, InvalidError, "TW2115", "returns its input 'x' as it is"),
         (one_of_two, InvalidError, "TW2115", "returns 1 tensors, but its annotation says 2"),
         (wide, UnsupportedError, "TW2116", "stage 'inner' has elements of float64"),
+        (place_of_largest, UnsupportedError, "TW2118", "stage 'largest' reduces several values at once"),
         (from_outside, UnsupportedError, "TW2117", "stage 'sine' calls a function that is not of TE"),
     ],
 )

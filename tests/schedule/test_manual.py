@@ -177,6 +177,14 @@ def test_what_is_no_schedule_is_named(text: str, line: int) -> None:
     assert place.line == line
 
 
+def test_what_no_parser_takes_is_named() -> None:
+    with pytest.raises(InvalidError, match="nested too deeply"):
+        parse_schedule("a = " + "[" * 5000)
+    with pytest.raises(InvalidError) as caught:
+        parse_schedule("\ufeffclusters = 1")
+    assert "byte-order mark" in caught.value.problems[0].hint
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="TW2630"):
         load_schedule(tmp_path / "none.toml")
@@ -186,6 +194,7 @@ def test_the_command_writes_and_takes_it(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "m.onnx").write_bytes(SOURCE)
     given = [str(tmp_path / "m.onnx"), "--chip", "tiny", "-o", str(tmp_path / "m.twm"), "--no-timing"]
     file = tmp_path / "s.toml"
+    assert main(["compile", *given, "--dump-schedule", str(tmp_path / "m.twm")]) == 2
     assert main(["compile", *given, "--dump-schedule", str(file)]) == 0
     assert file.read_text() == WHOLE
     file.write_text(WHOLE.replace('"b" = 1', '"b" = 2'))
