@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from compiler.cli.answer import print_json
+from compiler.cli.words import refuse_same_files
 from compiler.errors import Problem, UsageError
 
 
@@ -45,10 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.artifact import write_program
 
     output = Path(args.output) if args.output is not None else Path(args.file).with_suffix(".twm")
-    if output.exists() and output.samefile(args.file):
-        raise UsageError(
-            Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
-        )
+    refuse_same_files({"-o": output}, args.file)
     write_program(output, program, chip, source_text=Path(args.file).read_bytes())
     size = output.stat().st_size
     if args.json:

@@ -15,7 +15,7 @@ from compiler.cli.pass_options import add_pass_options, pass_options, print_stop
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
 from compiler.cli.words import refuse_same_files
-from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError, UsageError
+from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError
 from compiler.report.tables import printable
 
 if TYPE_CHECKING:
@@ -65,10 +65,6 @@ def _output(args: argparse.Namespace) -> Path:
     if model.is_dir():
         raise InputError(Problem("TW1503", "the model must be a regular file, not a directory", Place(args.model)))
     output = Path(args.output) if args.output is not None else model.with_suffix(".twm")
-    if output.exists() and model.exists() and output.samefile(model):
-        raise UsageError(
-            Problem("TW0002", f"{output} would be overwritten by its own artifact", hint="name one with -o")
-        )
     refuse_same_files({"-o": output, "--dump-schedule": args.dump_schedule}, args.model)
     return output
 

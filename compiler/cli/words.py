@@ -40,7 +40,8 @@ def refuse_same_files(written: Mapping[str, Any], read: str = "") -> None:
             continue
         file = os.path.realpath(path)
         if read and file == os.path.realpath(read):
-            raise UsageError(Problem("TW0002", f"{option}: {path} would be written over", hint="it is what is read"))
+            text = f"{path}, which is read, would be overwritten"
+            raise UsageError(Problem("TW0002", text, hint=f"name another file with {option}"))
         if file in files:
             text = f"{files[file]} and {option} both name {path}"
             raise UsageError(Problem("TW0002", text, hint="the second would be written over the first"))

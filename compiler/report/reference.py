@@ -41,7 +41,7 @@ def has_halves(model: Any) -> bool:
     graph, halves = model.graph, (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     values = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info)]
     known = [tensor.data_type for tensor in graph.initializer]
-    casts = [attribute.i for node in graph.node for attribute in node.attribute if attribute.name == "to"]
+    casts = [a.i for node in graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to"]
     return any(dtype in halves for dtype in (*values, *known, *casts))
 
 

@@ -107,7 +107,7 @@ def test_open_dimensions_are_given(option: list[str], tmp_path: Path) -> None:
         (["--shape", "x=4xtwo"], 2, "--shape x=4xtwo: expected NAME=NxN"),
         (["--precision", "fp8"], 2, "invalid choice: 'fp8'"),
         (["--chip", "tw9"], 2, "tw9"),
-        (["--dim", "batch=4", "-o", "{model}"], 2, "would be overwritten by its own artifact"),
+        (["--dim", "batch=4", "-o", "{model}"], 2, "which is read, would be overwritten"),
         (["--dim", "batch=4", "-o", "{model}/none/x.twm"], 3, "cannot write the artifact"),
     ],
 )

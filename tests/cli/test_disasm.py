@@ -53,7 +53,7 @@ def test_the_artifact_is_not_written_over(artifact: Path, tmp_path: Path, capsys
     link.symlink_to(artifact)
     for output in (artifact, link):
         assert main(["disasm", str(artifact), "-o", str(output)]) == 2
-        assert "would be written over" in capsys.readouterr().err
+        assert "which is read, would be overwritten" in capsys.readouterr().err
     assert artifact.read_bytes() == before
 
 
