@@ -70,7 +70,11 @@ def summary(found: Sequence[Row]) -> list[str]:
             mine = sorted((one for one in found if (one.chip, one.batch) == (chip, batch)), key=lambda one: -one.ratio)
             worst = ", ".join(f"{one.model} {one.ratio:.2f} ({one.measured.reason})" for one in mine[:3])
             mean = geometric_mean(one.ratio for one in mine)
-            lines.append(f"{chip}, batch {batch}: geometric mean {mean:.2f} (target {MEAN_LIMIT}); worst: {worst}")
+            of_rates = geometric_mean(one.measured.cycles / one.bound.of_rates for one in mine)
+            lines.append(
+                f"{chip}, batch {batch}: geometric mean {mean:.2f} (target {MEAN_LIMIT}; {of_rates:.2f} of the bound "
+                f"without latency); worst: {worst}"
+            )
     return lines
 
 

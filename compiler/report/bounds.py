@@ -1,12 +1,14 @@
 """How many cycles work takes at least, on a chip whose every unit is as busy as it can be all the time.
 
-Three rates bound any program: products of the cube, bytes through the vector unit, bytes over DDR. What is counted is
-what no program can leave out, so a bound may be far below what is possible, but never above it:
+Three rates bound any program: products of the cube, bytes through the vector unit, bytes over DDR; and so does the
+time until the first of it can begin and the last is over. What is counted is what no program can leave out, so a bound
+may be far below what is possible, but never above it:
 
 - multiply-accumulates of products, padding not among them, at the peak of all cores for their type;
 - one pass of the vector unit for what only it can do (`compiler.report.onnx_work` says what that is), at the width of
   all cores, one cycle per repeat;
-- bytes of DDR that must be moved: what comes in, once, and what goes out, once.
+- bytes of DDR that must be moved: what comes in, once, and what goes out, once;
+- the way from DDR and back, and the steps of a recurrence between them, of which each needs the one before.
 
 Nothing here reads what the compiler makes: no IR of its own, no tile, no cost, no instruction.
 """
@@ -30,35 +32,84 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """Cycles that each of the three needs by itself; no program needs fewer than the most of them."""
+    """Cycles that each of the four needs by itself; no program needs fewer than the most of them."""
 
     cube_cycles: int
     vector_cycles: int
     ddr_cycles: int
+    latency_cycles: int = 0
 
     @property
     def cycles(self) -> int:
+        return max(self._each.values())
+
+    @property
+    def of_rates(self) -> int:
+        """By rates alone: as if all could begin at once."""
         return max(self.cube_cycles, self.vector_cycles, self.ddr_cycles)
 
     @property
     def by(self) -> str:
-        """Which of them is the bound: "cube", "vector" or "ddr"."""
-        return max(
-            (self.ddr_cycles, "ddr"), (self.cube_cycles, "cube"), (self.vector_cycles, "vector"), key=lambda one: one[0]
-        )[1]
+        """Which of them is the bound: "ddr", "cube", "vector" or "latency"."""
+        return max(self._each, key=self._each.__getitem__)
+
+    @property
+    def _each(self) -> dict[str, int]:
+        return {
+            "ddr": self.ddr_cycles,
+            "cube": self.cube_cycles,
+            "vector": self.vector_cycles,
+            "latency": self.latency_cycles,
+        }
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """Steps of which each needs all of the one before, and what one after the other has to be done in each.
+
+    ``rounds`` are products and functions of one row, as numbers of multiply-accumulates or elements. No instruction
+    does two of them.
+    """
+
+    steps: int = 0
+    rounds: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return self.steps * len(self.rounds)
+
+    def cycles(self, chip: Chip) -> int:
+        """One core goes from round to round by an instruction of the vector unit or the cube, or element by element in
+        its scalar unit. Where several share a step, they tell each other what they have made of it.
+        """
+        vector = chip.vector.head_cycles + chip.vector.tail_cycles
+        cube = chip.cube.overhead_cycles + _least(chip, "l0c_")
+        alone = sum(min(vector, cube, elements * chip.scalar.issue_cycles) for elements in self.rounds)
+        return self.steps * min(alone, _told(chip))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What cannot be left out. Products are counted by the type of their operands."""
+    """What cannot be left out. Products are counted by the type of their operands.
+
+    ``there_and_back``: something comes from DDR, and what is made of it goes there.
+    """
 
     macs: Mapping[str, int] = field(default_factory=dict)
     vector_bytes: int = 0
     ddr_bytes: int = 0
+    recurrence: Recurrence = Recurrence()
+    there_and_back: bool = False
 
     def __add__(self, other: Work) -> Work:
         macs = {dtype: self.macs.get(dtype, 0) + other.macs.get(dtype, 0) for dtype in {**self.macs, **other.macs}}
-        return Work(macs, self.vector_bytes + other.vector_bytes, self.ddr_bytes + other.ddr_bytes)
+        return Work(
+            macs,
+            self.vector_bytes + other.vector_bytes,
+            self.ddr_bytes + other.ddr_bytes,
+            max(self.recurrence, other.recurrence, key=lambda each: each.length),
+            self.there_and_back or other.there_and_back,
+        )
 
     def bound(self, chip: Chip) -> Bound:
         """Products that the cube does not do are the vector unit's: one multiply-accumulate per lane."""
@@ -72,7 +123,26 @@ class Work:
             _whole(cube_cycles),
             _ceil(vector_bytes, chip.vector.bytes_per_cycle * chip.cores),
             _ceil(self.ddr_bytes * 1000, chip.bandwidth.ddr_bytes_per_kilocycle),
+            self.recurrence.cycles(chip) + (_there_and_back(chip) if self.there_and_back else 0),
         )
+
+
+def _there_and_back(chip: Chip) -> int:
+    far = chip.scalar.memory_far_cycles
+    return min(far, _least(chip, "ddr_")) + min(far, _least(chip, to="_ddr"))
+
+
+def _told(chip: Chip) -> int:
+    """Until a core knows what another one has made: by LLB or DDR."""
+    far = chip.scalar.memory_far_cycles
+    leaves = min(far, *(_least(chip, to=f"_{memory}") for memory in ("llb", "ddr")))
+    return leaves + min(far, *(_least(chip, f"{memory}_") for memory in ("llb", "ddr")))
+
+
+def _least(chip: Chip, source: str = "", to: str = "") -> int:
+    """Cycles that a copy takes by such a path, from its start to its result."""
+    found = [p.issue_cycles + p.latency_cycles for n, p in chip.path.items() if n.startswith(source) and n.endswith(to)]
+    return min(found, default=0)
 
 
 def bound(chip: Chip, *, macs: int = 0, dtype: str = "fp16", vector_bytes: int = 0, ddr_bytes: int = 0) -> Bound:

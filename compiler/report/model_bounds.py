@@ -10,7 +10,8 @@ and these cost nothing:
   that are no weights of a product.
 
 What is left is products (without those on padding), one pass of the vector unit over the results of functions and of
-products of two values, n - 1 steps for the greatest of n, and inputs, outputs and weights in DDR, each once.
+products of two values, n - 1 steps for the greatest of n, and inputs, outputs and weights in DDR, each once. What comes
+one after the other is counted of recurrences, one step behind the other, and of the way from DDR and back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import onnx
 
 from compiler.report import onnx_facts, onnx_need
-from compiler.report.bounds import Bound, Work
+from compiler.report.bounds import Bound, Recurrence, Work
 from compiler.report.onnx_facts import Node, Value
 from compiler.report.onnx_need import Box
 from compiler.report.windows import window_of
@@ -49,10 +50,11 @@ class ModelWork:
     @property
     def total(self) -> Work:
         """Of the whole model: its inputs, outputs and weights go over DDR once."""
-        bytes_ = sum(self._bytes(value) for value in self.facts.inputs)
-        bytes_ += sum(value.size * value.item_bytes for value in self.facts.outputs)
-        bytes_ += sum(_weights(self.facts.nodes, self.needed).values()) + self._table_bytes()
-        return sum((self._computing(node) for node in self.facts.nodes), Work(ddr_bytes=bytes_))
+        comes = sum(self._bytes(value) for value in self.facts.inputs)
+        goes = sum(value.size * value.item_bytes for value in self.facts.outputs)
+        kept = sum(_weights(self.facts.nodes, self.needed).values()) + self._table_bytes()
+        whole = Work(ddr_bytes=comes + goes + kept, there_and_back=bool(comes and goes))
+        return sum((self._computing(node) for node in self.facts.nodes), whole)
 
     def _table_bytes(self) -> int:
         """Of the rows of constant tables that the given inputs say are read."""
@@ -129,7 +131,9 @@ class ModelWork:
         _, gates, hidden = state.shape
         rows = data.shape[1] * sum(max(0, count - 1) for count in steps)
         passes = _RECURRENT[node.operator] * rows * hidden
-        return Work({data.dtype: rows * gates * (data.shape[2] + hidden)}, passes * data.item_bytes)
+        macs = {data.dtype: rows * gates * (data.shape[2] + hidden)}
+        recurrence = Recurrence(max(0, max(steps) - 1), _rounds(node, gates, hidden))
+        return Work(macs, passes * data.item_bytes, recurrence=recurrence)
 
 
 def model_bound(
@@ -218,6 +222,21 @@ _WEIGHTS = {
     "QLinearMatMul": 3, "Gemm": 1,
 }  # fmt: skip
 _RECURRENT = {"LSTM": 5, "GRU": 3, "RNN": 1}  # functions of each step
+_OF_GATES = {b"Sigmoid", b"Tanh"}  # what gates are made by, where nothing is said; the fixpipe may do others in passing
+
+
+def _rounds(node: Node, gates: int, hidden: int) -> tuple[int, ...]:
+    """Of a step: the product with the state, functions of its gates, and, but for an RNN, the one behind those.
+
+    A product with one element is a scale, which may go with something else.
+    """
+    if hidden == 1:
+        return ()
+    named = set(map(bytes, node.attributes.get("activations", ())))
+    functions = (1 if node.operator == "RNN" else 2) * (named <= _OF_GATES)
+    return (gates * hidden, *[hidden] * functions)
+
+
 _PRODUCTS: dict[str, Callable[[Node, Box], int]] = {
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _convolution),
@@ -274,7 +293,7 @@ def _vector_elements(node: Node, out: Box) -> int:
     """Elements that pass through the vector unit, each once."""
     if node.operator in FUNCTIONS:
         return out.size
-    data = node.inputs[0]
+    data = node.inputs[0] if node.inputs else None
     if data is None or data.shape is None:
         return 0
     if node.operator in ("Mul", "Div", "Mod", "Pow", "Max"):

@@ -167,6 +167,7 @@ def _bound_dict(bound: Bound | None) -> dict[str, Any] | None:
         "cube_cycles": bound.cube_cycles,
         "vector_cycles": bound.vector_cycles,
         "ddr_cycles": bound.ddr_cycles,
+        "latency_cycles": bound.latency_cycles,
     }
 
 

@@ -17,10 +17,11 @@ from compiler.target import load_chip
 TW1, TW2, TINY = load_chip("tw1"), load_chip("tw2"), load_chip("tiny")
 
 
-def test_the_slowest_of_the_three_is_the_bound() -> None:
+def test_the_slowest_of_the_four_is_the_bound() -> None:
     assert (Bound(3, 2, 1).cycles, Bound(3, 2, 1).by) == (3, "cube")
     assert (Bound(1, 3, 2).cycles, Bound(1, 3, 2).by) == (3, "vector")
     assert (Bound(1, 2, 3).cycles, Bound(1, 2, 3).by) == (3, "ddr")
+    assert (Bound(1, 2, 3, 4).cycles, Bound(1, 2, 3, 4).by, Bound(1, 2, 3, 4).of_rates) == (4, "latency", 3)
 
 
 def test_rates_are_those_of_the_whole_chip() -> None:

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler.report.bounds import Work
+from compiler.report.bounds import Recurrence, Work
 from compiler.report.model_bounds import ModelWork, kernel_bound, model_bound
 from compiler.report.profile import Profile, profile
 from compiler.target import load_chip
@@ -49,17 +49,22 @@ def work(*arguments: object, **options: object) -> Work:
     return ModelWork(model(*arguments, **options), "fp16").total  # type: ignore[arg-type]
 
 
+def of_model(macs: dict[str, int], ddr_bytes: int) -> Work:
+    """All the work of a model whose results depend on its inputs."""
+    return Work(macs, 0, ddr_bytes, there_and_back=True)
+
+
 # ---- what is counted --------------------------------------------------------------------------------------------
 
 
 def test_a_product_counts_its_inputs_weights_and_result_once() -> None:
     found = work([node("MatMul", "x w", "y")], {"x": (4, 8)}, ["y"], {"w": weights(8, 16)})
-    assert found == Work({"fp16": 4 * 8 * 16}, 0, 2 * (4 * 8 + 8 * 16 + 4 * 16))
+    assert found == of_model({"fp16": 4 * 8 * 16}, 2 * (4 * 8 + 8 * 16 + 4 * 16))
 
 
 def test_precision_decides_what_float32_becomes() -> None:
     one = model([node("MatMul", "x w", "y")], {"x": (4, 8)}, ["y"], {"w": weights(8, 16)})
-    assert ModelWork(one).total == Work({"fp32": 4 * 8 * 16}, 0, 4 * (4 * 8 + 8 * 16 + 4 * 16))
+    assert ModelWork(one).total == of_model({"fp32": 4 * 8 * 16}, 4 * (4 * 8 + 8 * 16 + 4 * 16))
 
 
 def test_functions_take_a_pass_and_sums_none() -> None:
@@ -90,7 +95,7 @@ def test_constants_are_folded_into_what_uses_them() -> None:
     nodes[1].input.append("shape")
     constants = {"w": weights(16, 8), "one": weights(1), "shape": np.array([8, 16]), "b": weights(16)}
     found = work(nodes, {"x": (4, 8)}, ["y"], constants)
-    assert found == Work({"fp16": 4 * 8 * 16}, 0, 2 * (4 * 8 + 8 * 16 + 4 * 16))
+    assert found == of_model({"fp16": 4 * 8 * 16}, 2 * (4 * 8 + 8 * 16 + 4 * 16))
 
 
 def test_equal_nodes_are_one() -> None:
@@ -133,14 +138,14 @@ def test_windows_past_the_end_are_counted_as_far_as_they_reach() -> None:
 def test_rows_that_are_thrown_away_are_no_work() -> None:
     nodes = [node("MatMul", "x w", "p"), node("Gather", "p i", "y", axis=0)]
     found = work(nodes, {"x": (64, 8)}, ["y"], {"w": weights(8, 16), "i": np.array(0)})
-    assert found == Work({"fp16": 8 * 16}, 0, 2 * (8 + 8 * 16 + 16))
+    assert found == of_model({"fp16": 8 * 16}, 2 * (8 + 8 * 16 + 16))
 
 
 def test_columns_that_are_thrown_away_are_no_work() -> None:
     nodes = [node("MatMul", "x w", "p"), node("Slice", "p a b c", "y")]
     constants = {"w": weights(8, 16), "a": np.array([4]), "b": np.array([8]), "c": np.array([1])}
     found = work(nodes, {"x": (64, 8)}, ["y"], constants)
-    assert found == Work({"fp16": 64 * 8 * 4}, 0, 2 * (64 * 8 + 8 * 4 + 64 * 4))
+    assert found == of_model({"fp16": 64 * 8 * 4}, 2 * (64 * 8 + 8 * 4 + 64 * 4))
 
 
 def test_slices_of_everything_need_everything() -> None:
@@ -215,6 +220,50 @@ def test_a_recurrence_that_is_used_up_to_a_step_runs_that_far() -> None:
     assert found.macs == {"fp16": 3 * 2 * 64 * (8 + 16)}  # and the fourth as far as nobody knows
 
 
+# ---- what comes one after the other ------------------------------------------------------------------------------
+
+
+def test_what_a_result_is_made_of_comes_from_ddr_and_it_goes_there() -> None:
+    found = work([node("Relu", "x", "y")], {"x": (4, 8)}, ["y"])
+    assert found.bound(TW1).latency_cycles == (20 + 200) + (20 + 100)
+    assert found.bound(TW1).by == "latency"
+
+
+def test_what_depends_on_no_input_does_not_wait_for_one() -> None:
+    shape = np.array([4, 8])
+    assert not work([node("RandomUniform", "", "y", shape=shape.tolist())], {"x": (4, 8)}, ["y"]).there_and_back
+
+
+@pytest.mark.parametrize("operator, gates, rounds", [("LSTM", 4, 3), ("GRU", 3, 3), ("RNN", 1, 2)])
+def test_a_step_of_a_recurrence_follows_the_other(operator: str, gates: int, rounds: int) -> None:
+    """The first one, whose state may be known, is not counted."""
+    constants = {"w": weights(1, gates * 64, 8), "r": weights(1, gates * 64, 64)}
+    nodes = [node(operator, "x w r", "h", hidden_size=64)]
+    found = work(nodes, {"x": (10, 2, 8)}, ["h"], constants)
+    assert found.recurrence == Recurrence(9, (gates * 64 * 64, *[64] * (rounds - 1)))
+    assert found.recurrence.cycles(TW1) == 9 * rounds * (12 + 14)
+    assert found.bound(TW1).latency_cycles == 9 * rounds * 26 + 340
+
+
+def test_functions_that_the_fixpipe_knows_are_no_rounds() -> None:
+    constants = {"w": weights(1, 16, 8), "r": weights(1, 16, 16)}
+    nodes = [node("RNN", "x w r", "h", hidden_size=16, activations=["Relu"])]
+    assert work(nodes, {"x": (10, 2, 8)}, ["h"], constants).recurrence == Recurrence(9, (16 * 16,))
+
+
+def test_a_recurrence_of_few_elements_may_be_done_one_by_one() -> None:
+    """And one of a single element is no product."""
+    assert Recurrence(9, (4 * 2 * 2, 2, 2)).cycles(TW1) == 9 * (16 + 2 + 2)
+    constants = {"w": weights(1, 4, 8), "r": weights(1, 4, 1)}
+    nodes = [node("LSTM", "x w r", "h", hidden_size=1)]
+    assert work(nodes, {"x": (10, 2, 8)}, ["h"], constants).recurrence.length == 0
+
+
+def test_of_two_recurrences_the_longer_one_counts() -> None:
+    both = Work(recurrence=Recurrence(9, (64, 8))) + Work(recurrence=Recurrence(10, (64,)))
+    assert both.recurrence == Recurrence(9, (64, 8))
+
+
 # ---- kernels ----------------------------------------------------------------------------------------------------
 
 
@@ -256,7 +305,8 @@ def test_no_model_of_the_zoo_is_faster(name: str, chip: str) -> None:
     assert found.bound == model_bound(proto, load_chip(chip), "fp16", shapes)
     for layer in found.layers:
         if layer.bound is not None and layer.work is not None:
-            assert max(layer.bound.cube_cycles, layer.bound.vector_cycles) <= layer.span, layer.name
+            bound = layer.bound
+            assert max(bound.cube_cycles, bound.vector_cycles, bound.latency_cycles) <= layer.span, layer.name
             if layer.ddr_bytes >= layer.work.ddr_bytes:  # else some of it stays on the chip
                 assert layer.bound.ddr_cycles <= layer.span, layer.name
 
@@ -287,6 +337,16 @@ def _matmul(rng: np.random.Generator) -> onnx.ModelProto:
     return model(nodes, {"x": (batch, m, k), "z": (k, n)}, ["y"], constants)
 
 
+def _recurrence(rng: np.random.Generator) -> onnx.ModelProto:
+    operator, gates = list({"LSTM": 4, "GRU": 3, "RNN": 1}.items())[rng.integers(0, 3)]
+    steps, batch, width, hidden = (int(size) for size in rng.integers(1, [40, 4, 40, 40]))
+    direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
+    directions = 1 + (direction == "bidirectional")
+    constants = {"w": weights(directions, gates * hidden, width), "r": weights(directions, gates * hidden, hidden)}
+    one = node(operator, "x w r", "y h", hidden_size=hidden, direction=direction)
+    return model([one], {"x": (steps, batch, width)}, ["y", "h"][: int(rng.integers(1, 3))], constants)
+
+
 def _rows(rng: np.random.Generator) -> onnx.ModelProto:
     operator = str(rng.choice(["Softmax", "Sigmoid", "ReduceMax", "Mul", "Transpose", "MaxPool", "LayerNormalization"]))
     m, n = (int(size) for size in rng.integers(2, 300, 2))
@@ -303,7 +363,7 @@ def _rows(rng: np.random.Generator) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("draw", [_convolution, _matmul, _rows])
+@pytest.mark.parametrize("draw", [_convolution, _matmul, _recurrence, _rows])
 def test_no_random_kernel_is_faster(draw: Callable[[np.random.Generator], onnx.ModelProto], seed: int) -> None:
     rng = np.random.default_rng([seed, 1])
     proto = draw(rng)
