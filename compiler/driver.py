@@ -208,13 +208,12 @@ def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observ
 def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
     """The program with or without copies of constants, and tensors that stay in L1."""
     manual = manual_of(options)
-    alone = None
-    if apart.has_copies:
+    alone, without = None, apart.without_copies() if apart.has_copies else None
+    if without is not None:
         # They take room, and time, and where constants are read again that may run under the kernel before.
-        without = apart.without_copies()
         alone, other = (_compiled(each, chip, options, observer) for each in (apart, without))
         if _is_faster(other, alone, observer):
-            apart, alone = without, other
+            apart, alone, without = without, other, None
     if manual is not None:
         together = kept_in_l1(apart, manual)
         return alone if alone and together is apart else _compiled(together, chip, options, observer)
@@ -226,8 +225,19 @@ def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeli
             tried.add(together.together)
             found = _compiled(together, chip, options, observer)
             if _is_faster(found, alone, observer):
-                return found
+                return found if without is None else _without_copies_or(without, found, chip, options, observer)
     return alone
+
+
+def _without_copies_or(
+    without: ModelKernels, found: Compilation, chip: Chip, options: Options, observer: pipeline.Observer
+) -> Compilation:
+    """The program without copies, if it is faster now that some of their readers are one kernel."""
+    chosen = named(without.module, found.kernels.together)
+    if chosen is None:
+        return found
+    other = _compiled(without.with_together(chosen), chip, options, observer)
+    return other if _is_faster(other, found, observer) else found
 
 
 def _is_faster(one: Compilation, than: Compilation, observer: pipeline.Observer, share: float = 1.0) -> bool:
