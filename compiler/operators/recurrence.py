@@ -7,7 +7,7 @@ again with places: which buffers lie where, and how much of the product one inst
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,9 @@ from compiler.operators.recurrent_cells import Cell
 from compiler.operators.registry import operator
 
 GATES = 4
+# Which axis counts rows of the batch: of the products, the weights and the states, and of what is made of them.
+BATCH_OF_INPUTS = (1, None, 0, 0)
+BATCH_OF_RESULTS = (2, 1, 1)
 _CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side
 
 
@@ -54,7 +57,8 @@ def lstm_steps(
     """The outputs [steps, directions, batch, hidden] of an LSTM, and the last output and cell state.
 
     ``products`` [steps, batch, directions * gates * hidden] are those of the inputs, biased; ``weights`` [directions,
-    hidden, gates * hidden] those of the output of the step before. All directions have the same ``activations``.
+    hidden, gates * hidden] those of the output of the step before; ``first_output`` and ``first_cell`` are [batch,
+    directions, hidden]. All directions have the same ``activations``.
     """
     attributes = {
         "direction": direction,
@@ -64,7 +68,7 @@ def lstm_steps(
         "clip": clip,
         "input_forget": input_forget,
     }
-    _, batch, hidden = shape_of(first_output)
+    batch, _, hidden = shape_of(first_output)
     return build([products, weights, first_output, first_cell], attributes, Places(batch, GATES * hidden, hidden))
 
 
@@ -73,8 +77,15 @@ def built_again(func: Any, places: Places) -> tirx.PrimFunc:
     return build(list(func.params)[:4], json.loads(str(func.attrs["tw.attributes"])), places)
 
 
+def of_other_shapes(func: Any, params: Sequence[Any]) -> tirx.PrimFunc:
+    """The operator's function for other parameters."""
+    batch, _, hidden = shape_of(params[2])
+    return build(list(params)[:4], json.loads(str(func.attrs["tw.attributes"])), Places(batch, GATES * hidden, hidden))
+
+
 def build(inputs: list[Any], attributes: dict[str, Any], places: Places) -> tirx.PrimFunc:
-    state, dtype = shape_of(inputs[2]), dtype_of(inputs[2])
+    (batch, directions, hidden), dtype = shape_of(inputs[2]), dtype_of(inputs[2])
+    state = (directions, batch, hidden)
     outputs = [((shape_of(inputs[0])[0], *state), dtype), (state, dtype), (state, dtype)]
     return prim_function(inputs, outputs, lambda *buffers: _Lstm.of(buffers, attributes, places).write())
 
@@ -106,7 +117,7 @@ class _Lstm:
         return shape_of(self.first_output)[2]
 
     def write(self) -> None:
-        directions, batch, _ = shape_of(self.first_output)
+        batch, directions, _ = shape_of(self.first_output)
         blocks = batch // self.places.rows
         trips = blocks // self.places.row_cores
         kept = _Kept.of(self)
@@ -203,9 +214,9 @@ class _Block:
         network, kept = self.network, self.kept
         rows, hidden = network.places.rows, network.hidden
         steps = shape_of(network.outputs)[0]
-        network.copy_marked(kept.output, (0, 0), lambda b, k: network.first_output[self.d, self.first + b, k])
+        network.copy_marked(kept.output, (0, 0), lambda b, k: network.first_output[self.first + b, self.d, k])
         with loops(rows, hidden) as (b, j):
-            store(kept.given_cell, network.first_cell[self.d, self.first + b, j], b, j)
+            store(kept.given_cell, network.first_cell[self.first + b, self.d, j], b, j)
         with loops(rows, hidden) as (b, j):
             store(kept.cell, kept.given_cell[b, j].astype("float32"), b, j)
         if self._one_product and network.places.held:

@@ -130,26 +130,25 @@ class Network:
         return alike and min(steps, batch) > 0 and size <= MAX_BYTES_ONE_CORE and dtype_of(self.r) in FLOATS
 
     def stacked_products(self) -> Value:
-        """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden]."""
-        steps, batch, width = shape_of(self.x)
+        """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden].
+
+        Rows of the batch stay an axis of their own, so that some of them can be had without the others.
+        """
         columns = self.directions * self.gates * self.hidden
-        rows = self.graph.call("Reshape", self.x, np.array([steps * batch, width]))
-        bias = None
-        if self.b is not None:
-            halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
-            bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
-            bias = self.graph.call("Reshape", bias, np.array([columns]))
-        weights = self.graph.call("Reshape", self.w, np.array([columns, width]))
-        products = self.graph.call("Gemm", rows, weights, bias, transB=1)
-        result: Value = self.graph.call("Reshape", products, np.array([steps, batch, columns]))
+        weights = self.graph.call("Reshape", self.w, np.array([columns, shape_of(self.w)[2]]))
+        products: Value = self.graph.call("MatMul", self.x, self.graph.call("Transpose", weights, perm=(1, 0)))
+        if self.b is None:
+            return products
+        halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
+        bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
+        result: Value = self.graph.call("Add", products, self.graph.call("Reshape", bias, np.array([columns])))
         return result
 
     def all_initial(self, value: Value | None) -> Value:
-        """[directions, batch, hidden]"""
+        """[batch, directions, hidden]"""
         parts = [self.initial(value, direction) for direction in range(self.directions)]
-        joined = parts[0] if len(parts) == 1 else self.graph.call("Concat", *parts, axis=0)
-        shape = (self.directions, shape_of(self.x)[1], self.hidden)
-        result: Value = self.graph.call("Reshape", joined, np.array(shape))
+        apart = [self.graph.call("Reshape", part, np.array([shape_of(part)[0], 1, self.hidden])) for part in parts]
+        result: Value = apart[0] if len(apart) == 1 else self.graph.call("Concat", *apart, axis=1)
         return result
 
     def in_layout(self, y: Value, *last: Value) -> tuple[Value, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 from tvm import ir, s_tir, sym, tirx
 
 from compiler import graph
-from compiler.schedule.pieces import NEVER
+from compiler.schedule.pieces import NEVER, RECURRENCE
 from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
 
@@ -61,7 +61,9 @@ class Bands:
     @staticmethod
     def of(func: Any, axis: int) -> Bands | None:
         """None where the function has no bands along this axis of its result."""
-        if graph.attribute(func, "tw.schedule") in NEVER | {"view"} or graph.attribute(func, "tw.valid_count"):
+        if graph.attribute(func, "tw.schedule") in NEVER | {RECURRENCE, "view"} or graph.attribute(
+            func, "tw.valid_count"
+        ):
             return None
         found = _Finder(func)
         return Bands(func, found.axes, found.stages) if found.run(axis) else None

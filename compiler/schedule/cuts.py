@@ -8,7 +8,18 @@ from typing import Any
 from tvm import ir, relax, tirx
 
 from compiler import graph
-from compiler.schedule.pieces import Axes, Proof, cut_axis, in_pieces, piece_shape, piece_type, proven, shape_of
+from compiler.schedule.pieces import (
+    Along,
+    Axes,
+    Proof,
+    cut_axis,
+    cut_with,
+    in_pieces,
+    piece_shape,
+    piece_type,
+    proven,
+    shape_of,
+)
 from compiler.schedule.storage import results_of
 
 
@@ -17,8 +28,8 @@ class Cuts:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self._proofs: dict[tuple[str, int, int | None], Proof | None] = {}
-        self._axes: dict[tuple[str, int, int | None], Axes | None] = {}
+        self._proofs: dict[tuple[str, int, Along], Proof | None] = {}
+        self._axes: dict[tuple[str, int, Along], Axes | None] = {}
 
     def counts(self, call: graph.Call, candidates: Sequence[int], own: frozenset[Any]) -> list[int]:
         """The candidates in which a call can be cut, and one. ``own`` is there as a whole whenever it is read."""
@@ -39,21 +50,19 @@ class Cuts:
             return None
         return tuple(axis is not None for axis in axes)
 
-    def axes(self, callee: str, count: int, axis: int | None = None) -> Axes | None:
-        """How inputs of a function are cut where its results are along an axis, or the first one of each; None where
+    def axes(self, callee: str, count: int, along: Along = None) -> Axes | None:
+        """How inputs of a function are cut where its results are along these axes, or the first one of each; None where
         it cannot be cut so.
         """
-        key = callee, count, axis
+        key = callee, count, along
         if key not in self._axes:
             function = self.module[callee]
             if isinstance(function, tirx.PrimFunc):
-                proof = self._proof(callee, count, axis)
+                proof = self._proof(callee, count, along)
                 self._axes[key] = proof.inputs if proof is not None else None
             else:
                 body = graph.read(function)
-                (result, *others) = body.results
-                alone = not others and not isinstance(result.ty, relax.TupleType)
-                found = self.body_axes(body, count, {result: axis}) if alone else None
+                found = self.body_axes(body, count, _wanted(body, along))
                 self._axes[key] = None if found is None else tuple(found.get(param) for param in body.params)
         return self._axes[key]
 
@@ -68,8 +77,9 @@ class Cuts:
         for call in reversed(body.calls):
             made = results_of(body, call)
             if any(found.get(value) is not None for value, _ in made):  # what nobody reads is cut as the others are
-                for value, kind in made:
-                    found.setdefault(value, cut_axis(shape_of(kind)))
+                axes = self._along_with(call, [found.get(value) for value, _ in made])
+                for (value, _), axis in zip(made, axes, strict=True):
+                    found.setdefault(value, axis)
             inputs = self._inputs_for(call, count, [found.get(value) for value, _ in made])
             if inputs is None:
                 return None
@@ -84,36 +94,46 @@ class Cuts:
         """How a call's inputs are cut where its results are wanted so."""
         if all(axis is None for axis in wanted):
             return (None,) * len(call.arguments)
-        able, axis = _axis_of(call, wanted)
-        return self.axes(call.callee, count, axis) if able else None
+        return None if None in wanted else self.axes(call.callee, count, _along(call, wanted))
 
-    def _proof(self, name: str, count: int, axis: int | None) -> Proof | None:
+    def _along_with(self, call: graph.Call, wanted: Sequence[int | None]) -> Axes:
+        """How results of a call are cut where some are wanted so, and nobody reads the others."""
+        function = self.module[call.callee]
+        if isinstance(function, relax.Function):
+            (first, *others) = graph.read(function).calls
+            if not others and first.types == call.types:
+                return self._along_with(first, wanted)
+        elif (known := cut_with(function, wanted)) is not None:
+            return known
+        return tuple(cut_axis(shape_of(kind)) for kind in call.types)
+
+    def _proof(self, name: str, count: int, along: Along) -> Proof | None:
         """A proof for more pieces is one for a count that divides theirs: several of them are one."""
-        key = name, count, axis
+        key = name, count, along
         if key not in self._proofs:
-            known = [(n, p) for (m, n, a), p in self._proofs.items() if (m, a) == (name, axis) and n % count == 0]
+            known = [(n, p) for (m, n, a), p in self._proofs.items() if (m, a) == (name, along) and n % count == 0]
             finer = next((p for _, p in known if p is not None), None)
-            self._proofs[key] = finer.coarser(count) if finer else proven(self.module[name], count, axis)
+            self._proofs[key] = finer.coarser(count) if finer else proven(self.module[name], count, along)
         return self._proofs[key]
 
     # ---- functions
 
-    def added(self, builder: Any, callee: str, count: int, axis: int | None = None) -> Any:
+    def added(self, builder: Any, callee: str, count: int, along: Along = None) -> Any:
         """The function that does one piece, in the module that the builder makes."""
-        name = f"{callee}_of_{count}" + ("" if axis is None else f"_along_{axis}")
+        name = f"{callee}_of_{count}" + ("" if along is None else f"_along_{'_'.join(map(str, along))}")
         if name in {var.name_hint for var in builder.get().functions}:
             return builder.get().get_global_var(name)
         function = self.module[callee]
         if isinstance(function, tirx.PrimFunc):
-            proof = self._proof(callee, count, axis)
+            proof = self._proof(callee, count, along)
             if proof is None:
                 raise ValueError(f"{callee} cannot be cut into {count} pieces")
             return builder.add_func(in_pieces(proof), name)
-        return self._added_group(builder, name, function, count, axis)
+        return self._added_group(builder, name, function, count, along)
 
-    def _added_group(self, builder: Any, name: str, group: Any, count: int, axis: int | None) -> Any:
+    def _added_group(self, builder: Any, name: str, group: Any, count: int, along: Along) -> Any:
         body = graph.read(group)
-        cut = self.body_axes(body, count, {body.results[0]: axis}) or {}
+        cut = self.body_axes(body, count, _wanted(body, along)) or {}
         self.add_body(builder, name, body, count, cut, dict(group.attrs.items()), private=True)
         return builder.get().get_global_var(name)
 
@@ -157,11 +177,20 @@ class Cuts:
         wanted = [cut.get(value) for value, _ in results_of(body, call)]
         if all(axis is None for axis in wanted):
             return builder.get().get_global_var(call.callee)
-        return self.added(builder, call.callee, count, _axis_of(call, wanted)[1])
+        return self.added(builder, call.callee, count, _along(call, wanted))
 
 
-def _axis_of(call: graph.Call, wanted: Sequence[int | None]) -> tuple[bool, int | None]:
-    """Whether a call's results can be wanted so, and along which axis: None where each is cut along its first one."""
+def _along(call: graph.Call, wanted: Sequence[int | None]) -> Along:
+    """The axes of a call's results, as they are said: None where each is cut along its first one."""
     if list(wanted) == [cut_axis(shape_of(kind)) for kind in call.types]:
-        return True, None
-    return len(wanted) == 1, wanted[0]
+        return None
+    return tuple(axis for axis in wanted if axis is not None)
+
+
+def _wanted(body: graph.Body, along: Along) -> dict[Any, int]:
+    """By result of a body: the axis along which it is cut."""
+    (first, *others), results = body.results, [(value, value.ty) for value in body.results]
+    if not others and isinstance(first.ty, relax.TupleType):
+        results = results_of(body, body.producer[first])
+    axes = along or tuple(cut_axis(shape_of(kind)) for _, kind in results)
+    return {value: axis for (value, _), axis in zip(results, axes, strict=True)}

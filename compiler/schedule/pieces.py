@@ -13,7 +13,7 @@ contiguous. From there it goes back to what they are made of, each of it cut alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -22,14 +22,17 @@ from tvm import ir, relax, s_tir, sym, te, tirx
 from tvm_ffi import structural_equal
 
 from compiler import graph
+from compiler.operators import recurrence
 from compiler.operators.views import viewed
 from compiler.tir.rewriter import loop_with
 from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
 
 # Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
-NEVER = frozenset({"library", "scatter", "recurrence", "suppression"})
+NEVER = frozenset({"library", "scatter", "suppression"})
+RECURRENCE = "recurrence"
 Axes = tuple[int | None, ...]  # by tensor: the axis along which it is cut, or None where it is whole
+Along = tuple[int, ...] | None  # by result: the axis along which it is cut; None for the first one of each
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -39,7 +42,7 @@ class Proof:
 
     func: Any
     count: int
-    axis: int | None  # of its results; None for the first one of each
+    along: Along
     inputs: Axes
     cut: Mapping[Any, int] = field(default_factory=dict)  # by buffer that goes in pieces: along which axis
     axes: Mapping[Any, int] = field(default_factory=dict)  # by variable: how far it goes, in all pieces together
@@ -72,17 +75,36 @@ def piece_type(kind: Any, count: int, axis: int | None = None) -> Any:
     return relax.TensorType(piece_shape(shape_of(kind), count, axis), str(kind.dtype))
 
 
-def proven(func: Any, count: int, axis: int | None = None) -> Proof | None:
-    """That a PrimFunc can be cut into so many pieces of all its results, along the axis or the first one of each; None
-    where it cannot.
-    """
+def proven(func: Any, count: int, along: Along = None) -> Proof | None:
+    """That a PrimFunc can be cut into so many pieces of all its results, along these axes; None where it cannot."""
     schedule = graph.attribute(func, "tw.schedule")
     if schedule in NEVER or graph.attribute(func, "tw.valid_count") is not None:
         return None
     if schedule == "view":
-        source = _viewed_axis(func, count, axis)
-        return None if source is None else Proof(func, count, axis, (source,))
-    return _Cutter(func, count, axis).proof()
+        source = _viewed_axis(func, count, None if along is None else along[0])
+        return None if source is None else Proof(func, count, along, (source,))
+    if schedule == RECURRENCE:
+        return _recurrence(func, count, along)
+    return _Cutter(func, count, along).proof()
+
+
+def cut_with(func: Any, wanted: Sequence[int | None]) -> Axes | None:
+    """How all results are cut where some have to be so; None where the function does not decide it."""
+    if graph.attribute(func, "tw.schedule") != RECURRENCE:
+        return None
+    return recurrence.BATCH_OF_RESULTS
+
+
+def _recurrence(func: Any, count: int, along: Along) -> Proof | None:
+    """Rows of the batch have nothing to do with each other: it is said by who writes the loops, where they are."""
+    given, results = func.params[: len(recurrence.BATCH_OF_INPUTS)], func.params[len(recurrence.BATCH_OF_INPUTS) :]
+    axes = along or tuple(cut_axis(shape_of(result)) for result in results)
+    batch = shape_of(results[-1])[recurrence.BATCH_OF_RESULTS[-1]]
+    if axes != recurrence.BATCH_OF_RESULTS or batch % count:
+        return None
+    cut = dict(zip([*given, *results], [*recurrence.BATCH_OF_INPUTS, *recurrence.BATCH_OF_RESULTS], strict=True))
+    goes = {buffer: axis for buffer, axis in cut.items() if axis is not None}
+    return Proof(func, count, along, recurrence.BATCH_OF_INPUTS, goes)
 
 
 def _viewed_axis(func: Any, count: int, axis: int | None) -> int | None:
@@ -102,9 +124,13 @@ def _viewed_axis(func: Any, count: int, axis: int | None) -> int | None:
 def in_pieces(proof: Proof) -> Any:
     """The PrimFunc for one piece."""
     func, count = proof.func, proof.count
-    if graph.attribute(func, "tw.schedule") == "view":
+    schedule = graph.attribute(func, "tw.schedule")
+    if schedule == "view":
         return _view_in_pieces(proof)
     made = {buffer: _declared(buffer, piece_shape(shape_of(buffer), count, axis)) for buffer, axis in proof.cut.items()}
+    if schedule == RECURRENCE:
+        params = [made.get(param, param) for param in func.params]
+        return recurrence.of_other_shapes(func, params).with_attrs(_attributes(func))
     extents = {var: extent // count for var, extent in proof.axes.items()}
 
     def loop(loop: Any) -> Any:
@@ -127,7 +153,7 @@ def in_pieces(proof: Proof) -> Any:
 
 
 def _view_in_pieces(proof: Proof) -> Any:
-    func, axes = proof.func, (*proof.inputs, proof.axis)
+    func, axes = proof.func, (*proof.inputs, None if proof.along is None else proof.along[0])
     source, result = (
         piece_shape(shape_of(param), proof.count, axis) or () for param, axis in zip(func.params, axes, strict=True)
     )
@@ -163,7 +189,7 @@ def _region(region: Any, made: Mapping[Any, Any], cut: Mapping[Any, int]) -> Any
 class _Cutter:
     func: Any
     count: int
-    axis: int | None
+    along: Along
     status: dict[Any, int | None] = field(default_factory=dict)  # of buffers: the axis that is cut, or None
     axes: dict[Any, int] = field(default_factory=dict)  # loop variables and variables of blocks that count pieces
     shapes: dict[Any, tuple[int, ...]] = field(default_factory=dict)
@@ -174,8 +200,9 @@ class _Cutter:
         blocks = list(innermost(self.func.body))
         written = {store.buffer for realize in blocks for store in _stores(realize.block)}
         results = [param for param in self.func.params if param in written]
-        for result in results:
-            self.status[result] = cut_axis(self.shapes[result]) if self.axis is None else self.axis
+        axes = self.along or tuple(cut_axis(self.shapes[result]) for result in results)
+        for result, axis in zip(results, axes, strict=True):
+            self.status[result] = axis
             if piece_shape(self.shapes[result], self.count, self.status[result]) is None:
                 return None
         if not results or not all(self._block(realize) for realize in reversed(blocks)):
@@ -184,7 +211,7 @@ class _Cutter:
             return None
         inputs = tuple(self.status.get(param) for param in self.func.params if param not in written)
         cut = {buffer: axis for buffer, axis in self.status.items() if axis is not None}
-        return Proof(self.func, self.count, self.axis, inputs, cut, self.axes)
+        return Proof(self.func, self.count, self.along, inputs, cut, self.axes)
 
     def _allocations(self, block: Any) -> None:
         for buffer in block.alloc_buffers:

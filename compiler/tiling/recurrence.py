@@ -33,7 +33,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
         raise NoFeasibleTile("the network", f"{len(found)} sizes of a block of the batch")
     places = found[attempt]
     again = built_again(func, places).with_attrs(func.attrs)
-    directions, batch, hidden = shape_of(func.params[2])
+    batch, directions, hidden = shape_of(func.params[2])
     words = (
         f"{places.rows} of {batch} rows on {directions // places.directions * places.row_cores} cores, "
         f"product {places.rows}x{places.columns}x{places.depth} of {batch}x{GATES * hidden}x{hidden}"
@@ -42,7 +42,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
 
 
 def _places(func: Any, chip: Chip) -> Iterator[Places]:
-    directions, batch, hidden = shape_of(func.params[2])
+    batch, directions, hidden = shape_of(func.params[2])
     size = DTYPES[ISA_DTYPE[str(func.params[1].dtype)]].itemsize
     of_core = 1 if directions <= chip.cores else directions  # directions
     each = max(1, chip.cores // directions)  # cores of a direction

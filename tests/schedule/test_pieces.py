@@ -141,13 +141,13 @@ def test_pieces_of_operators_make_the_whole(number: int, count: int) -> None:
 def test_results_cut_along_another_axis(number: int, count: int) -> None:
     func, axis, inputs = ALONG[number]
     if inputs is None:
-        assert proven(func, count, axis) is None
+        assert proven(func, count, (axis,)) is None
     else:
         _check_pieces(func, count, axis, inputs)
 
 
 def _check_pieces(func: Any, count: int, axis: int | None, inputs: Axes) -> None:
-    proof = proven(func, count, axis)
+    proof = proven(func, count, None if axis is None else (axis,))
     assert proof is not None
     assert proof.inputs == inputs
     piece = in_pieces(proof)

@@ -24,13 +24,14 @@ ACTIVATIONS = {"activations": ("Sigmoid", "Tanh", "Tanh"), "alphas": (0.0,) * 3,
 
 def drawn(steps: int, batch: int, hidden: int, directions: int, dtype: str) -> list[Array]:
     rng = np.random.default_rng(0)
-    state = (directions, batch, hidden)
+    state = (batch, directions, hidden)
     shapes = [(steps, batch, directions * 4 * hidden), (directions, hidden, 4 * hidden), state, state]
     return [(rng.normal(0, 1, shape) / (4 if n == 1 else 1)).astype(dtype) for n, shape in enumerate(shapes)]
 
 
 def expected(inputs: list[Array], direction: str) -> list[Array]:
     products, weights, output, cell = (each.astype(np.float64) for each in inputs)
+    output, cell = (np.swapaxes(state, 0, 1).copy() for state in (output, cell))
     (steps, batch, columns), (directions, hidden, gates) = products.shape, weights.shape
     assert columns == directions * gates
     made = np.zeros((steps, directions, batch, hidden))

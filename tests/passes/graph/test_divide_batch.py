@@ -94,12 +94,50 @@ def test_as_many_clusters_run_it_as_divide_the_batch(batch: int, clusters: int) 
     check(model(NODES, shapes, ["y", "r"], **WEIGHTS), shapes, clusters)
 
 
-def test_a_kernel_of_several_results_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, shape in (("kernel", (1, 12, 5)), ("recurrence", (1, 12, 3))):
-        monkeypatch.setitem(WEIGHTS, name, RNG.standard_normal(shape).astype(np.float32))
+RECURRENT = {
+    "kernel": RNG.standard_normal((1, 12, 5)).astype(np.float32),
+    "recurrence": RNG.standard_normal((1, 12, 3)).astype(np.float32),
+}
+
+
+def lstm(**attributes: Any) -> Any:
+    inputs, outputs = ["t", "kernel", "recurrence"], ["all", "last"]
+    return onnx.helper.make_node("LSTM", inputs, outputs, name="lstm", hidden_size=3, **attributes)
+
+
+def test_steps_of_a_recurrence_are_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, array in RECURRENT.items():
+        monkeypatch.setitem(WEIGHTS, name, array)
     before, after = divided([node("LSTM", "x kernel recurrence", "y", hidden_size=3)], {"x": (8, 4, 5)}, ["y"])
     assert clusters_of(after) == 1
     assert shapes_of(after) == shapes_of(before)
+
+
+@pytest.mark.parametrize("outputs", [["y"], ["z"], ["y", "z"]])
+def test_rows_of_a_recurrence_are(outputs: list[str]) -> None:
+    """Whichever of its results are read: batch is the axis of another number in each of them."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        lstm(),
+        node("Transpose", "all", "y", perm=[2, 0, 1, 3]),
+        node("Exp", "last", "e"),
+        node("Transpose", "e", "z", perm=[1, 0, 2]),
+    ]
+    check(model(nodes, {"x": (8, 4, 5)}, outputs, **RECURRENT), {"x": (8, 4, 5)})
+
+
+def test_rows_of_a_recurrence_take_their_states_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, array in RECURRENT.items():
+        monkeypatch.setitem(WEIGHTS, name, np.concatenate([array, array]))
+    nodes = [
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        lstm(direction="bidirectional"),
+        node("Transpose", "last", "y", perm=[1, 0, 2]),
+    ]
+    before, after = divided(nodes, {"x": (8, 4, 5)}, ["y"])
+    assert clusters_of(after) == 4
+    assert (8, 2, 3) in {graph.shape_of(param) for param in graph.read(before["main"]).params}
+    assert (2, 2, 3) in {graph.shape_of(param) for param in graph.read(after["main"]).params}
 
 
 def test_who_said_how_many_clusters_divide_it_is_heard() -> None:
