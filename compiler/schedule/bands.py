@@ -61,9 +61,8 @@ class Bands:
     @staticmethod
     def of(func: Any, axis: int) -> Bands | None:
         """None where the function has no bands along this axis of its result."""
-        if graph.attribute(func, "tw.schedule") in NEVER | {RECURRENCE, "view"} or graph.attribute(
-            func, "tw.valid_count"
-        ):
+        schedule = graph.attribute(func, "tw.schedule")
+        if schedule in NEVER | {RECURRENCE, "view"} or graph.attribute(func, "tw.valid_count"):
             return None
         found = _Finder(func)
         return Bands(func, found.axes, found.stages) if found.run(axis) else None
