@@ -16,7 +16,10 @@ from compiler import driver
 from compiler.cli.main import main
 from compiler.errors import InputError, InvalidError
 from compiler.isa.disassembler import disassemble
+from compiler.model_kernels import ModelKernels
+from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
+from compiler.schedule.chains import chains
 from compiler.schedule.files import load_schedule, parse_schedule
 from compiler.target import load_chip
 from tests.frontend.models import model as typed_model
@@ -121,6 +124,35 @@ def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest
         cycles = property(lambda found, sign=sign: sign * len(found.steps))
         monkeypatch.setattr(driver.Compilation, "simulated_cycles", cycles)
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
+
+
+@pytest.mark.parametrize(("last", "copies"), [(80, False), (95, True)])
+def test_weights_are_copied_or_not_again_once_calls_share_kernels(
+    monkeypatch: pytest.MonkeyPatch, last: int, copies: bool
+) -> None:
+    weights = {name: RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8 for name in "wv"}
+    nodes = [node("Conv", "x w", "a"), node("Relu", "a", "b"), node("Conv", "b v", "c"), node("Relu", "c", "y")]
+    source, chip = model(nodes, {"x": (4, 64, 4, 4)}, ["y"], **weights), load_chip("tiny")
+    told = parse_schedule('clusters = 1\n[pieces]\n"b" = 4\n"y" = 4\n')
+    kernels = driver.plan(source, chip, driver.Options(schedule=told), Observer())
+    assert kernels.has_copies
+    cycles = {(True, False): 100, (False, False): 110, (True, True): 90, (False, True): last}
+
+    def taken(found: driver.Compilation) -> int:
+        return cycles[found.kernels.has_copies, bool(found.kernels.together)]
+
+    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(taken))
+    monkeypatch.setattr(driver, "others_read", lambda kernels: False)
+    monkeypatch.setattr(driver, "kept_in_l1", lambda kernels, manual, *, kept: with_all_together(kernels))
+    found = driver._fastest(kernels, chip, driver.Options(), Observer())
+    assert found.kernels.has_copies == copies and found.kernels.together
+    again = kernels if copies else kernels.without_copies()
+    model_again = driver._compiled(with_all_together(again), chip, driver.Options(), Observer()).model
+    assert found.model.segments[0].program.instrs == model_again.segments[0].program.instrs
+
+
+def with_all_together(kernels: ModelKernels) -> ModelKernels:
+    return kernels.with_together(chains(kernels.module)[:1])
 
 
 @pytest.mark.parametrize("clusters", [0, 1, 2, 4])
