@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from compiler import api, driver, model_kernels
 from compiler.kernels import NoRoadLeft, Road
@@ -84,6 +86,37 @@ def test_one_value_as_two_outputs() -> None:
 
 def test_one_array_as_both_operands() -> None:
     assert np.array_equal(run(model([node("Mul", "x x", "y")], {"x": (4, 6)}, ["y"]), x=X)["y"], X * X)
+
+
+SCALED = node("Mul", "x k", "s")
+TURNED = node("Transpose", "x", "t", perm=[1, 0])
+
+
+@pytest.mark.parametrize("nodes", [
+    [SCALED, node("MatMul", "s s", "y")],
+    [SCALED, node("MatMul", "x s", "y")],
+    [SCALED, node("Gemm", "s x", "y", transB=1)],
+    [TURNED, node("MatMul", "t t", "y")],
+    [SCALED, TURNED, node("MatMul", "s t", "y")],
+    [SCALED, node("Transpose", "s", "u", perm=[1, 0]), node("MatMul", "u u", "y")],
+    [SCALED, node("Transpose", "s", "u", perm=[1, 0]), node("MatMul", "x u", "y")],
+    [TURNED, node("Mul", "t k", "u"), node("MatMul", "u x", "y")],
+])  # fmt: skip
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_products_of_what_is_one_array_scaled_or_turned(nodes: list[Any], precision: str) -> None:
+    source = model(nodes, {"x": (17, 17)}, ["y"], k=np.array([0.25], np.float32))
+    x = np.random.default_rng(5).standard_normal((17, 17)).astype(np.float32)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})[0]
+    found = api.compile(source, "tiny", precision=precision).run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=2e-2 if precision == "fp16" else 1e-4)
+
+
+@pytest.mark.parametrize("exponent", [-2.0, 0.0, 1.7])
+def test_powers_in_bf16(exponent: float) -> None:
+    source = model([node("Pow", "x e", "y")], {"x": (5, 7)}, ["y"], e=np.array([exponent], np.float32))
+    x = np.linspace(0.5, 3, 35, dtype=np.float32).reshape(5, 7)
+    found = api.compile(source, "tiny", precision="bf16").run({"x": x}, hazards=True)["y"]
+    np.testing.assert_allclose(found, x**exponent, rtol=2e-2)
 
 
 def test_two_arrays_of_one_shape() -> None:

@@ -74,6 +74,8 @@ def operation(term: Term, args: list[Any]) -> Any:
         return tirx.Mod(*args)
     if op in _INFIX:
         return _INFIX[op](*args)
+    if op == "pow":  # `tirx.pow` refuses bfloat16
+        return tirx.call_intrin(TIR_DTYPE[term.dtype], "tirx.pow", *args)
     return getattr(tirx, _CALLS.get(op, op))(*args)
 
 

@@ -27,6 +27,7 @@ from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
 from compiler.frontend.graph import GraphBuilder, Value
+from compiler.frontend.known_indices import check_known_indices
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
@@ -35,8 +36,8 @@ from compiler.frontend.schema_functions import function_body
 from compiler.frontend.scope import UNKNOWN, Item, Scope, Site, Unknown
 from compiler.frontend.static_operators import STATIC_OPERATORS
 from compiler.frontend.structure import domain_of, function_key
-from compiler.frontend.tensors import to_array
-from compiler.frontend.types import Types, onnx_type
+from compiler.frontend.tensors import to_array, type_name
+from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.operators import Declared, find, refusals
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -79,8 +80,18 @@ class Importer:
             if not isinstance(result, Value):
                 text = f"output {quoted(info.name)} is a sequence or an optional; only tensors can be outputs"
                 raise UnsupportedError(Problem("TW2031", text, self._place))
+            self._check_declared(info, result)
             outputs.append(result)
         return given, outputs
+
+    def _check_declared(self, info: onnx.ValueInfoProto, result: Value) -> None:
+        """A float of another width is cast; a number of another kind would be another number."""
+        declared = info.type.tensor_type.elem_type
+        if declared and kind_of(declared) != kind_of(result.element_type):
+            is_so, said = type_name(result.element_type), type_name(declared)
+            text = f"output {quoted(info.name)} is declared {said}, but is {is_so}"
+            hint = "`onnx.checker.check_model(..., full_check=True)` finds the same"
+            raise InvalidError(Problem("TW2029", text, self._place, hint))
 
     def evaluate(
         self,
@@ -186,6 +197,8 @@ class Importer:
         if given is not None and not node.domain:
             self.types.computed(given.element_type, self.graph.origin)
         self._check_setup_values(declared, values)
+        if not node.domain:
+            check_known_indices(node.op_type, values, site.attributes)
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))

@@ -62,6 +62,12 @@ def onnx_type(compiled: str) -> int:
     return _ONNX[compiled]
 
 
+def kind_of(element_type: int) -> str:
+    """What an element type counts in: "float", "integer" or "bool"; "" where there is nothing like it on a chip."""
+    compiled = _COMPILED.get(element_type, "")
+    return "float" if "float" in compiled else "integer" if "int" in compiled else compiled
+
+
 @dataclass
 class Types:
     """The mapping of one import: ``wide`` is what its float32 and float64 become."""

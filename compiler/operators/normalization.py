@@ -358,8 +358,8 @@ def local_response_normalization(
     shape = shape_of(x)
     if size < 1 or len(shape) < 2:
         raise refusals.wrong_value("must be at least 1", "size", size)
-    before = (size - 1) // 2
-    near = te.reduce_axis((0, size), "near")
+    before, after = (min(count, shape[1]) for count in ((size - 1) // 2, size // 2))
+    near = te.reduce_axis((0, before + 1 + after), "near")
 
     def square(*i: Any) -> Any:
         channel = i[1] + near - before

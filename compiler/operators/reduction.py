@@ -31,6 +31,9 @@ _maximum = te.comm_reducer(lambda a, b: tirx.max(a, b), lambda dtype: literal(lo
 _minimum = te.comm_reducer(lambda a, b: tirx.min(a, b), lambda dtype: literal(highest(dtype), dtype), "min")
 
 
+MOST_FACTORS = 8  # of a power of a norm; a higher one is a function
+
+
 def lowest(dtype: str) -> float:
     return -float("inf") if dtype in FLOATS else int(np.iinfo(dtype).min)
 
@@ -239,6 +242,8 @@ def lp_norm(p: int) -> Reduction:
     root = literal(1 / p, "float32")
 
     def power(value: Any) -> Any:
+        if p > MOST_FACTORS:
+            return raised(tirx.abs(value), literal(float(p), "float32"))
         return functools.reduce(lambda a, b: a * b, [tirx.abs(value)] * p)
 
     return Reduction(SUM, before=power, after=lambda value: raised(value, root))

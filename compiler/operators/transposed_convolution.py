@@ -17,7 +17,7 @@ from compiler.operators.broadcast import shape_of
 from compiler.operators.convolution import convolve
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
-from compiler.operators.windows import Windows
+from compiler.operators.windows import Windows, check_auto_pad, check_steps
 
 
 @composition("ConvTranspose")
@@ -49,6 +49,8 @@ def conv_transpose(
     for name, values in (("strides", strides), ("dilations", dilations), ("output_padding", extra)):
         if len(values) != rank:
             raise refusals.wrong_value(f"needs one value for each of {rank} spatial axes", name, values)
+    check_steps(strides=strides, dilations=dilations)
+    check_auto_pad(auto_pad)
     spans = tuple((k - 1) * d + 1 for k, d in zip(w_shape[2:], dilations, strict=True))
     begins, ends = _cut(x_shape[2:], strides, spans, extra, pads, auto_pad, output_shape)
     lengths = tuple(

@@ -13,6 +13,22 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 
+_LARGEST = 2**31 - 1
+
+
+def check_steps(**values: tuple[int, ...]) -> None:
+    """Of an axis there is no more than 32 bits count."""
+    for name, given in values.items():
+        if min(given, default=1) < 1:
+            raise refusals.wrong_value("must be at least 1", name, given)
+        if max(given, default=1) > _LARGEST:
+            raise refusals.wrong_value(f"must be at most {_LARGEST}", name, given)
+
+
+def check_auto_pad(auto_pad: str) -> None:
+    if auto_pad not in ("NOTSET", "", "SAME_UPPER", "SAME_LOWER", "VALID"):
+        raise refusals.wrong_value("must be NOTSET, SAME_UPPER, SAME_LOWER or VALID", "auto_pad", auto_pad)
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -42,9 +58,8 @@ class Windows:
             raise refusals.wrong_shape("the window needs one extent for each spatial axis", kernel=kernel, axes=extents)
         strides = _per_axis("strides", strides, rank, 1)
         dilations = _per_axis("dilations", dilations, rank, 1)
-        for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
-            if min(values, default=1) < 1:
-                raise refusals.wrong_value("must be at least 1", name, values)
+        check_steps(kernel_shape=kernel, strides=strides, dilations=dilations)
+        check_auto_pad(auto_pad)
         pads = pads or (0,) * (2 * rank)
         if len(pads) != 2 * rank:
             raise refusals.wrong_value("needs a begin and an end for each spatial axis", "pads", pads)
@@ -55,8 +70,6 @@ class Windows:
             ceil_mode = False
         elif auto_pad == "VALID":
             begins, ends = (0,) * rank, (0,) * rank
-        elif auto_pad not in ("NOTSET", ""):
-            raise refusals.wrong_value("must be NOTSET, SAME_UPPER, SAME_LOWER or VALID", "auto_pad", auto_pad)
         windows = Windows(extents, kernel, strides, dilations, begins, ends, ceil_mode)
         if min(windows.outputs, default=1) < 1:
             raise refusals.wrong_shape("the window must fit the padded input", kernel=spans, input=extents)

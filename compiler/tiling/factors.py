@@ -24,8 +24,9 @@ NARROW = "float16"
 def scaled_behind(func: Any) -> Any:
     """The kernel with such stages gone; the same where there is none.
 
-    1. Nothing but products reads what such a stage makes.
+    1. Nothing but products reads what such a stage makes, each as one of its operands.
     2. Nothing but stages of the kernel reads those products.
+    3. No product has what such a stage reads as its other operand: operands are two buffers.
     """
     blocks: list[Any] = []
     structural_walk(func.body, (s_tir.SBlock, blocks.append))
@@ -35,7 +36,7 @@ def scaled_behind(func: Any) -> Any:
     for stage in stages:
         readers = [other for other in stages if any(one.source.same_as(stage.body.buffer) for one in other.reads)]
         inner = all(reader in products and reader.body.buffer not in func.params for reader in readers)
-        if readers and inner and stage.init is None and multiplies(stage.body):
+        if readers and inner and stage.init is None and multiplies(stage.body) and found.keeps_apart(stage, readers):
             found.add(stage, readers)
     return func.with_body(found.applied(func.body)) if found.of else func
 
@@ -45,11 +46,21 @@ class _Factors:
     products: list[Any]
     of: dict[Any, Any] = field(default_factory=dict)  # by buffer that goes: what it was made of
     scale: dict[Any, float] = field(default_factory=dict)  # by buffer of a product: what it has to be multiplied by
-    stages: set[str] = field(default_factory=set)
+
+    def keeps_apart(self, stage: Any, readers: list[Any]) -> bool:
+        """Conditions 1 and 3."""
+        gone, instead = stage.body.buffer, stage.body.value.a.source
+        for reader in readers:
+            loads: list[Any] = []
+            structural_walk(reader.body.value, (ir.TensorLoad, loads.append))
+            operands = [load.source for load in loads if not load.source.same_as(reader.body.buffer)]
+            others = [self.of.get(operand, operand) for operand in operands if not operand.same_as(gone)]
+            if len(operands) != 2 or len(others) != 1 or others[0].same_as(instead):
+                return False
+        return True
 
     def add(self, stage: Any, readers: list[Any]) -> None:
         self.of[stage.body.buffer] = stage.body.value.a.source
-        self.stages.add(str(stage.name_hint))
         for reader in readers:
             product = reader.body.buffer
             self.scale[product] = self.scale.get(product, 1.0) * float(stage.body.value.b)
@@ -62,9 +73,9 @@ class _Factors:
         return tirx.SeqStmt(kept) if len(kept) > 1 else kept[0]
 
     def _is_stage(self, statement: Any) -> bool:
-        names: list[str] = []
-        structural_walk(statement, (s_tir.SBlock, lambda block: names.append(str(block.name_hint))))
-        return len(names) == 1 and names[0] in self.stages
+        blocks: list[Any] = []
+        structural_walk(statement, (s_tir.SBlock, blocks.append))
+        return len(blocks) == 1 and all(write.source in self.of for write in blocks[0].writes)
 
     def _block(self, block: Any) -> Any:
         body = block.body

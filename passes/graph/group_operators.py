@@ -119,25 +119,26 @@ class _Grouping:
 
     def _take_operands(self, group: _Group) -> None:
         products = [call for call in group.calls if schedule_of(self.module, call) == "matmul"]
-        # By call: along how many of its last axes what it gives must lie side by side.
+        # By argument: along how many of its last axes what it gives must lie side by side; whether a product reads it.
         alone = len(products) == 1
         waiting = [
-            (argument, 2 if at or alone else 1)
+            (argument, 2 if at or alone else 1, True)
             for product in products
             for at, argument in enumerate(product.arguments[:2])
         ]
         while waiting:
-            argument, axes = waiting.pop(0)
+            argument, axes, direct = waiting.pop(0)
             operand, users = self.group_of.get(argument), self.body.consumers[argument]
             inside = all(user is not None and self.group_of.get(user.var) is group for user in users)
             if operand is None or operand is group or len(operand.calls) != 1 or not inside:
                 continue
             call, func = operand.calls[0], self.module[operand.calls[0].callee]
-            scales = operand.schedule == FOLLOWER and len(users) == 1 and is_factor(func)
+            scales = direct and operand.schedule == FOLLOWER and len(users) == 1 and is_factor(func)
             if scales or (operand.schedule in MOVES and keeps_runs(func, axes if len(users) == 1 else 1)):
                 self._take(group, call)
-                # A factor may be of what is moved, and what is moved be turned once.
-                waiting += [(each, axes if scales else 1) for each in call.arguments]
+                # A factor may be of what is moved, and what is moved be turned once. What is scaled before it is moved
+                # is no factor of the product.
+                waiting += [(each, axes if scales else 1, False) for each in call.arguments]
 
     def _take_parts(self, group: _Group) -> None:
         """Read parts of tensors where they are, not copies of them (5)."""
@@ -152,15 +153,16 @@ class _Grouping:
                 self._take(group, part.calls[0])
 
     def _take(self, group: _Group, call: Call) -> None:
-        """Put a call in front of a group, once for each of its readers: their tiles of what it reads differ."""
+        """Put a call in front of a group, once for each time it is read there: tiles of what it reads differ."""
         copies: list[Call] = []
-        for at, user in enumerate(group.calls):
-            if not any(argument.same_as(call.var) for argument in user.arguments):
-                continue
-            copy = replace(call, var=relax.Var(call.name, call.var.ty)) if copies else call
-            copies.append(copy)
-            arguments = tuple(copy.var if one.same_as(call.var) else one for one in user.arguments)
-            group.calls[at] = replace(user, arguments=arguments)
+
+        def own(argument: Any) -> Any:
+            if not argument.same_as(call.var):
+                return argument
+            copies.append(replace(call, var=relax.Var(call.name, call.var.ty)) if copies else call)
+            return copies[-1].var
+
+        group.calls[:] = [replace(user, arguments=tuple(map(own, user.arguments))) for user in group.calls]
         group.calls[:0] = copies
         self.group_of[call.var] = group
 
@@ -288,7 +290,7 @@ class Outside:
     """What a list of calls reads and does not make, in order of first use; for each call which of it its arguments are.
 
     What several calls or inputs of calls that are not elementwise read is there for each of them: in a product of a
-    matrix with itself, transposed or not, tiles of the two are not the same.
+    matrix with itself, transposed, scaled or not, tiles of the two are not the same.
     """
 
     values: list[Any] = field(default_factory=list)
@@ -296,11 +298,16 @@ class Outside:
 
     @classmethod
     def of(cls, calls: Iterable[Call], module: Any) -> Outside:
-        found, made, position = cls(), set[Any](), dict[Any, int]()
-        tiled = set[Any]()
+        calls, found, made, position = list(calls), cls(), set[Any](), dict[Any, int]()
+        operands, tiled = set[Any](), set[Any]()
+        for call in reversed(calls):
+            if call.var in operands:
+                operands.update(call.arguments)
+            elif schedule_of(module, call) == "matmul":
+                operands.update(call.arguments[:2])
         for call in calls:
             places = list[int | None]()
-            elementwise = schedule_of(module, call) == FOLLOWER
+            elementwise = schedule_of(module, call) == FOLLOWER and call.var not in operands
             for argument in call.arguments:
                 again = argument in tiled and not elementwise
                 if argument not in made and (again or argument not in position):

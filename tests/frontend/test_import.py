@@ -168,7 +168,8 @@ def test_unknown_precision() -> None:
 
 def test_integers_that_do_not_fit_saturate_with_a_note() -> None:
     constants = {"big": np.array([1 << 40, -(1 << 40), 5])}
-    network = model([node("Min", "i big", "y")], {"i": (TensorProto.INT64, [3])}, ["y"], constants)
+    inputs = {"i": (TensorProto.INT64, [3])}
+    network = model([node("Min", "i big", "y")], inputs, ["y"], constants, output_type=TensorProto.INT64)
     imported = import_model(network.SerializeToString())
     assert imported.constants["big"].tolist() == [(1 << 31) - 1, -(1 << 31), 5]
     assert imported.notes[-1] == "integers outside int32 became its nearest in big"

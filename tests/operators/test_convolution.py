@@ -66,6 +66,21 @@ TRANSPOSED: list[tuple[Shape, Shape, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize(
+    "attributes, said",
+    [
+        ({"strides": [0, 1]}, "must be at least 1; given: strides"),
+        ({"dilations": [1, -1]}, "must be at least 1; given: dilations"),
+        ({"strides": [1, 2**31]}, "must be at most 2147483647; given: strides"),
+        ({"auto_pad": "FULL"}, "must be NOTSET, SAME_UPPER, SAME_LOWER or VALID"),
+    ],
+)
+def test_steps_and_paddings_that_there_are_not(operator: str, attributes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        evaluate(operator, floats(0, 1, 2, 5, 5), floats(1, 2, 2, 3, 3), **attributes)
+
+
 @pytest.mark.parametrize("x_shape, w_shape, attributes", TRANSPOSED)
 def test_conv_transpose(x_shape: Shape, w_shape: Shape, attributes: dict[str, Any]) -> None:
     outputs = w_shape[1] * int(attributes.get("group", 1))

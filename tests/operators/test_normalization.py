@@ -207,7 +207,7 @@ def test_lp_normalization(p: int, axis: int) -> None:
     np.testing.assert_array_equal(evaluate("LpNormalization", np.zeros((2, 3), np.float32), p=p), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4])
+@pytest.mark.parametrize("size", [1, 3, 4, 2**40])
 def test_local_response_normalization(size: int) -> None:
     x = floats(0, 2, 5, 3, 3)
     squares = np.zeros(x.shape)

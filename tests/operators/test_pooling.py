@@ -42,7 +42,7 @@ def test_average_pool(shape: tuple[int, ...], attributes: dict[str, Any], includ
     np.testing.assert_allclose(evaluate("AveragePool", x, **given), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("p", [1, 2, 3, 9, 200])
 def test_lp_pool(p: int) -> None:
     x = floats(0, 1, 2, 7, 6)
     attributes = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], "p": p}

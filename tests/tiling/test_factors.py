@@ -50,6 +50,21 @@ def test_sums_that_may_overflow_keep_their_factors(dtype: str) -> None:
     assert structural_equal(scaled_behind(func), func)
 
 
+def test_a_product_of_what_is_scaled_with_itself_keeps_its_operands_apart() -> None:
+    square = te.placeholder((8, 8), "float16", "b")
+    for others in (lambda half, b: [matmul(half, b)], lambda half, _: [matmul(half, half)]):
+        func = product(square, square, others)
+        assert structural_equal(scaled_behind(func), func)
+
+
+def test_what_is_moved_between_stays() -> None:
+    def moved(half: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
+        return [matmul(te.compute((8, 4), lambda i, k: half[k, i], "turned"), te.compute((4, 6), lambda *i: b[i], "c"))]
+
+    func = product(*operands("float16"), moved)
+    assert structural_equal(scaled_behind(func), func)
+
+
 def test_what_others_read_stays() -> None:
     def both(half: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
         return [matmul(half, b), te.compute(half.shape, lambda i, k: half[i, k] + half[i, k], "twice")]
