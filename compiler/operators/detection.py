@@ -11,7 +11,7 @@ from compiler.operators.broadcast import shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.prim_functions import Buffer, fill, loops, ordered_block, prim_function, scratch, store
 from compiler.operators.registry import composition, operator
-from compiler.operators.signature import Constant
+from compiler.operators.signature import Constant, only
 
 VALID_COUNT = "tw.valid_count"
 """PrimFunc attribute: which output is the int32 count of the valid rows (along axis 0) of output 0.
@@ -40,7 +40,11 @@ def non_max_suppression(
     classes = shape_of(scores)[1]
     if shape_of(boxes) != (batches, number, 4) or shape_of(scores) != (batches, classes, number):
         raise refusals.wrong_shape("boxes must be [b, n, 4] and scores [b, classes, n]", boxes=boxes, scores=scores)
-    most = 0 if max_output_boxes_per_class is None else min(int(max_output_boxes_per_class.item()), number)
+    most = (
+        0
+        if max_output_boxes_per_class is None
+        else min(int(only("max_output_boxes_per_class", max_output_boxes_per_class)), number)
+    )
     if most <= 0:
         raise refusals.wrong_value("must be positive: no box would be selected", "max_output_boxes_per_class", most)
     limits = {"iou_limit": np.zeros(1) if iou_threshold is None else iou_threshold, "score_limit": score_threshold}

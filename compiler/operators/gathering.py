@@ -12,7 +12,7 @@ from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.registry import operator
 from compiler.operators.runs import pick, runs_of, whole
-from compiler.operators.signature import SETUP_VALUE, Constant
+from compiler.operators.signature import SETUP_VALUE, Constant, only
 
 MOST_RUNS = 16  # of known indices: each is a copy of its own
 MOST_LISTED = 1 << 12  # indices, of which runs are looked for
@@ -96,7 +96,11 @@ def gather_nd(data: te.Tensor, indices: te.Tensor, *, batch_dims: int = 0) -> te
 @operator("OneHot", schedule="elementwise")
 def one_hot(indices: te.Tensor, depth: Constant, values: te.Tensor, *, axis: int = -1) -> te.Tensor:
     """``values`` is what stands elsewhere, and what stands at the index; an index out of range is nowhere."""
-    shape, extent = shape_of(indices), int(depth.item())
+    shape, extent = shape_of(indices), int(only("depth", depth))
+    if not 0 <= extent < 2**31:
+        raise refusals.wrong_value("must be a number of places, of 31 bits at most", "depth", extent)
+    if shape_of(values) != (2,):
+        raise refusals.wrong_shape("values must be two", values=values)
     axis = normalised_axis(axis, len(shape) + 1)
     places = from_the_start(indices, extent)
 

@@ -9,11 +9,12 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
+from compiler.operators.axes import within
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.cast import onnx_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition, operator
-from compiler.operators.signature import Constant
+from compiler.operators.signature import Constant, only
 
 FLOAT = 1  # onnx.TensorProto.FLOAT
 
@@ -32,13 +33,13 @@ def eye_like(data: te.Tensor, *, dtype: int | None = None, k: int = 0) -> te.Ten
     if len(shape_of(data)) != 2:
         raise refusals.wrong_shape("the input must be a matrix", data=data)
     kind = dtype_of(data) if dtype is None else onnx_dtype(dtype)
-    one, zero = tirx.const(1, kind), tirx.const(0, kind)
-    return te.compute(shape_of(data), lambda i, j: tirx.Select(tirx.EQ(j - i, k), one, zero), "eye_like")
+    one, zero, diagonal = tirx.const(1, kind), tirx.const(0, kind), within(k, shape_of(data))
+    return te.compute(shape_of(data), lambda i, j: tirx.Select(tirx.EQ(j - i, diagonal), one, zero), "eye_like")
 
 
 @operator("Range", schedule="elementwise")
 def range_(start: Constant, limit: Constant, delta: Constant) -> te.Tensor:
-    first, end, step = (array.item() for array in (start, limit, delta))
+    first, end, step = only("start", start), only("limit", limit), only("delta", delta)
     if step == 0:
         raise refusals.wrong_value("must not be 0", "delta", step)
     count = max(0, math.ceil((end - first) / step))
@@ -113,8 +114,10 @@ def mel_weight_matrix(
     output_datatype: int = FLOAT,
 ) -> Value:
     """Triangles over the spectrum, evenly spaced in mel."""
-    bins, length, rate = (int(v.item()) for v in (num_mel_bins, dft_length, sample_rate))
-    low, high = (2595 * np.log10(1 + v.item() / 700) for v in (lower_edge_hertz, upper_edge_hertz))
+    bins, length = int(only("num_mel_bins", num_mel_bins)), int(only("dft_length", dft_length))
+    rate = int(only("sample_rate", sample_rate))
+    edges_hertz = only("lower_edge_hertz", lower_edge_hertz), only("upper_edge_hertz", upper_edge_hertz)
+    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in edges_hertz)
     mel = np.arange(bins + 2) * ((high - low) / (bins + 2)) + low
     edges = np.floor((length + 1) * 700 * (10 ** (mel / 2595) - 1) / rate).astype(int)
     matrix = np.zeros((length // 2 + 1, bins))
@@ -151,7 +154,7 @@ def random(
 
 def _window(graph: Graph, size: Constant, dtype: int, periodic: bool, weights: tuple[float, ...]) -> Value:
     """A sum of cosines with alternating signs."""
-    count = int(size.item())
+    count = int(only("size", size))
     turns = np.arange(count) * (2 * np.pi / (count if periodic else max(count - 1, 1)))
     window = sum((-1) ** k * weight * np.cos(k * turns) for k, weight in enumerate(weights))
     return graph.constant(np.asarray(window).astype(onnx_dtype(dtype)))

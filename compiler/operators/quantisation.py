@@ -63,6 +63,8 @@ def quantize_linear(
     if dtype not in _QUANTISED:
         raise refusals.wrong_dtype(f"quantised types are {', '.join(_QUANTISED)}", zero_point=dtype)
     axis = check_parameter(x, "y_scale", y_scale, axis, block_size)
+    if isinstance(y_scale, np.ndarray) and not y_scale.all():
+        raise refusals.wrong_value("must not be 0", "y_scale", 0)
 
     def quantised(*i: Any) -> Any:
         steps = x[i].astype("float32") / parameter_at(y_scale, i, axis, block_size).astype("float32")

@@ -11,17 +11,17 @@ from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, region, scratch, store
 from compiler.operators.registry import operator
-from compiler.operators.signature import Constant
+from compiler.operators.signature import Constant, only
 
 
 @operator("CumSum", schedule="library")
 def cum_sum(x: te.Tensor, axis: Constant, *, exclusive: bool = False, reverse: bool = False) -> tirx.PrimFunc:
-    return _scan(x, int(axis.item()), exclusive, reverse, lambda a, b: a + b, 0)
+    return _scan(x, int(only("axis", axis)), exclusive, reverse, lambda a, b: a + b, 0)
 
 
 @operator("CumProd", schedule="library")
 def cum_prod(x: te.Tensor, axis: Constant, *, exclusive: bool = False, reverse: bool = False) -> tirx.PrimFunc:
-    return _scan(x, int(axis.item()), exclusive, reverse, lambda a, b: a * b, 1)
+    return _scan(x, int(only("axis", axis)), exclusive, reverse, lambda a, b: a * b, 1)
 
 
 def _scan(

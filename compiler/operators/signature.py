@@ -25,6 +25,13 @@ InputKind = Literal["tensor", "constant", "either"]
 _OPSET = "opset"
 
 
+def only(name: str, array: np.ndarray[Any, Any]) -> Any:
+    """The one element of an input that has to be one number."""
+    if array.size != 1:
+        raise refusals.wrong_shape("must have one element", **{name: array})
+    return array.item()
+
+
 def has_one_element(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1
 

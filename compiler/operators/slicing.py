@@ -8,12 +8,12 @@ import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
-from compiler.operators.axes import existing_axis
+from compiler.operators.axes import existing_axis, within
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.prim_functions import Buffer, Indices, part, prim_function
 from compiler.operators.registry import operator
 from compiler.operators.runs import pick, whole
-from compiler.operators.signature import Constant
+from compiler.operators.signature import Constant, only
 
 
 @operator("Slice", schedule="movement")
@@ -96,7 +96,7 @@ def trilu(data: te.Tensor, k: Constant | None = None, *, upper: bool = True) -> 
     """The triangle of each matrix on one side of diagonal ``k``; zero on the other side."""
     if len(shape_of(data)) < 2:
         raise refusals.wrong_shape("the input must hold matrices", data=data)
-    diagonal = 0 if k is None else int(k.item())
+    diagonal = 0 if k is None else within(int(only("k", k)), shape_of(data)[-2:])
     zero = tirx.const(0, dtype_of(data))
 
     def element(*i: Any) -> Any:

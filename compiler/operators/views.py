@@ -14,7 +14,7 @@ from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axes, normalised_axis, shape_of
 from compiler.operators.cast import converted_element, onnx_dtype
 from compiler.operators.registry import operator
-from compiler.operators.signature import Constant
+from compiler.operators.signature import Constant, only
 
 NARROWED = (7, 11, 13)  # int64, double and uint64 of ONNX: values are kept in 32 bits, so that their bits are others
 
@@ -95,7 +95,11 @@ def dropout(
     seed: int = 0,
 ) -> tuple[te.Tensor, te.Tensor]:
     """Inference: nothing is dropped, so the mask is all true."""
-    if training_mode is not None and bool(training_mode.item()) and (ratio is None or ratio.item() != 0):
+    if (
+        training_mode is not None
+        and only("training_mode", training_mode)
+        and (ratio is None or only("ratio", ratio) != 0)
+    ):
         raise refusals.unsupported("dropout in training mode", hint="export the model for inference")
     mask = te.compute(shape_of(data), lambda *_: tirx.const(True, "bool"), "mask")
     return viewed(data, shape_of(data)), mask

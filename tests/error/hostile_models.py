@@ -268,6 +268,24 @@ def scatter_tuples_to_nowhere() -> onnx.ModelProto:
     return picked("ScatterND", [[2, 4]], [1.0])
 
 
+@case(InvalidError, "TW2108", "CumSum node 'p'", "must have one element; given: axis [2]")
+def cumsum_along_two_axes() -> onnx.ModelProto:
+    return picked("CumSum", [0, 1])
+
+
+@case(InvalidError, "TW2111", "OneHot node 'o'", "given: depth=1099511627776")
+def one_hot_of_too_many() -> onnx.ModelProto:
+    nodes = [node("Cast", "x", "i", to=TensorProto.INT64), node("OneHot", "i depth values", "y", name="o")]
+    return model(nodes, {"x": [2]}, ["y"], {"depth": np.array(2**40), "values": np.array([0, 1], np.float32)})
+
+
+@case(InvalidError, "TW2111", "QuantizeLinear node 'q'", "must not be 0; given: y_scale=0")
+def scale_of_zero() -> onnx.ModelProto:
+    nodes = [node("QuantizeLinear", "x none zero", "i", name="q"), node("DequantizeLinear", "i one zero", "y")]
+    known = {"none": np.float32(0), "one": np.float32(1), "zero": np.uint8(0)}
+    return model(nodes, {"x": [2]}, ["y"], known)
+
+
 @case(InvalidError, "TW2032", "Concat node 'c'", "attribute 'axis' is required")
 def missing_attribute() -> onnx.ModelProto:
     return model([node("Concat", "x x", "y", name="c")], {"x": [2]}, ["y"])

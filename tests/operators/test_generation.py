@@ -24,7 +24,7 @@ def test_constant_of_shape(value: np.ndarray | None) -> None:
     np.testing.assert_array_equal(got, np.full((2, 3), 0 if value is None else value[0]))
 
 
-@pytest.mark.parametrize("k", [-2, 0, 1])
+@pytest.mark.parametrize("k", [-(2**63), -2, 0, 1, 2**40])
 def test_eye_like(k: int) -> None:
     x = np.zeros((3, 5), np.int32)
     np.testing.assert_array_equal(evaluate("EyeLike", x, k=k), np.eye(3, 5, k, dtype=np.int32))

@@ -99,7 +99,7 @@ def test_concat_on_the_first_axis_and_of_scalars_rows() -> None:
 
 
 @pytest.mark.parametrize("upper", [0, 1])
-@pytest.mark.parametrize("k", [-9, -1, 0, 2, 9])
+@pytest.mark.parametrize("k", [-(2**62), -9, -1, 0, 2, 9, 2**40])
 def test_trilu(upper: int, k: int) -> None:
     x = numbers(2, 4, 5) + 1
     expected = (np.triu if upper else np.tril)(x, k)
