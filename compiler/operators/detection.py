@@ -40,11 +40,8 @@ def non_max_suppression(
     classes = shape_of(scores)[1]
     if shape_of(boxes) != (batches, number, 4) or shape_of(scores) != (batches, classes, number):
         raise refusals.wrong_shape("boxes must be [b, n, 4] and scores [b, classes, n]", boxes=boxes, scores=scores)
-    most = (
-        0
-        if max_output_boxes_per_class is None
-        else min(int(only("max_output_boxes_per_class", max_output_boxes_per_class)), number)
-    )
+    wanted = max_output_boxes_per_class
+    most = 0 if wanted is None else min(int(only("max_output_boxes_per_class", wanted)), number)
     if most <= 0:
         raise refusals.wrong_value("must be positive: no box would be selected", "max_output_boxes_per_class", most)
     limits = {"iou_limit": np.zeros(1) if iou_threshold is None else iou_threshold, "score_limit": score_threshold}
