@@ -132,17 +132,19 @@ class Network:
     def stacked_products(self) -> Value:
         """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden].
 
-        Rows of the batch stay an axis of their own, so that some of them can be had without the others.
+        Rows of the batch stay an axis of their own, so that some of them can be had without the others; one row is a
+        matrix of all its steps.
         """
+        steps, batch, width = shape_of(self.x)
         columns = self.directions * self.gates * self.hidden
-        weights = self.graph.call("Reshape", self.w, np.array([columns, shape_of(self.w)[2]]))
-        products: Value = self.graph.call("MatMul", self.x, self.graph.call("Transpose", weights, perm=(1, 0)))
-        if self.b is None:
-            return products
-        halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
-        bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
-        result: Value = self.graph.call("Add", products, self.graph.call("Reshape", bias, np.array([columns])))
-        return result
+        rows = self.graph.call("Reshape", self.x, np.array([steps, width])) if batch == 1 else self.x
+        weights = self.graph.call("Reshape", self.w, np.array([columns, width]))
+        products: Value = self.graph.call("MatMul", rows, self.graph.call("Transpose", weights, perm=(1, 0)))
+        if self.b is not None:
+            halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
+            bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
+            products = self.graph.call("Add", products, self.graph.call("Reshape", bias, np.array([columns])))
+        return self.graph.call("Reshape", products, np.array([steps, batch, columns])) if batch == 1 else products
 
     def all_initial(self, value: Value | None) -> Value:
         """[batch, directions, hidden]"""
