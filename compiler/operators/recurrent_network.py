@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.isa.layout import FRACTAL
 from compiler.operators import refusals
 from compiler.operators.broadcast import FLOATS, dtype_of, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
@@ -22,6 +23,7 @@ States = tuple[Value, ...]
 # Of the weights of the states, which one core moves to its cube in every step. With more, several cores are faster,
 # although they wait for each other twice in a step.
 MAX_BYTES_ONE_CORE = 1 << 18
+FULL = 0.75  # of a fractal's rows
 
 
 @dataclass(frozen=True)
@@ -132,19 +134,20 @@ class Network:
     def stacked_products(self) -> Value:
         """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden].
 
-        Rows of the batch stay an axis of their own, so that some of them can be had without the others; one row is a
-        matrix of all its steps.
+        Where they fill most of the matrix unit, rows of the batch stay an axis of their own, so that some of them can
+        be had without the others; else all steps are rows of one matrix.
         """
         steps, batch, width = shape_of(self.x)
         columns = self.directions * self.gates * self.hidden
-        rows = self.graph.call("Reshape", self.x, np.array([steps, width])) if batch == 1 else self.x
+        together = batch < FULL * -(-batch // FRACTAL) * FRACTAL
+        rows = self.graph.call("Reshape", self.x, np.array([steps * batch, width])) if together else self.x
         weights = self.graph.call("Reshape", self.w, np.array([columns, width]))
         products: Value = self.graph.call("MatMul", rows, self.graph.call("Transpose", weights, perm=(1, 0)))
         if self.b is not None:
             halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
             bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
             products = self.graph.call("Add", products, self.graph.call("Reshape", bias, np.array([columns])))
-        return self.graph.call("Reshape", products, np.array([steps, batch, columns])) if batch == 1 else products
+        return self.graph.call("Reshape", products, np.array([steps, batch, columns])) if together else products
 
     def all_initial(self, value: Value | None) -> Value:
         """[batch, directions, hidden]"""
