@@ -123,7 +123,7 @@ def test_rows_of_a_recurrence_are(outputs: list[str]) -> None:
         node("Exp", "last", "e"),
         node("Transpose", "e", "z", perm=[1, 0, 2]),
     ]
-    check(model(nodes, {"x": (8, 4, 5)}, outputs, **RECURRENT), {"x": (8, 4, 5)})
+    check(model(nodes, {"x": (16, 4, 5)}, outputs, **RECURRENT), {"x": (16, 4, 5)})
 
 
 def test_rows_of_a_recurrence_take_their_states_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_rows_of_a_recurrence_take_their_states_along(monkeypatch: pytest.Monkey
         lstm(direction="bidirectional"),
         node("Transpose", "last", "y", perm=[1, 0, 2]),
     ]
-    before, after = divided(nodes, {"x": (8, 4, 5)}, ["y"])
+    before, after = divided(nodes, {"x": (16, 4, 5)}, ["y"])
     assert clusters_of(after) == 4
-    assert (8, 2, 3) in {graph.shape_of(param) for param in graph.read(before["main"]).params}
-    assert (2, 2, 3) in {graph.shape_of(param) for param in graph.read(after["main"]).params}
+    assert (16, 2, 3) in {graph.shape_of(param) for param in graph.read(before["main"]).params}
+    assert (4, 2, 3) in {graph.shape_of(param) for param in graph.read(after["main"]).params}
 
 
 def test_who_said_how_many_clusters_divide_it_is_heard() -> None:
