@@ -58,9 +58,8 @@ def _summary(profile: Profile) -> Iterator[str]:
     if profile.bound is not None and profile.ratio is not None:
         bound = profile.bound
         rows.append(("lower bound", f"{bound.cycles:,} by {bound.by}; it takes {profile.ratio:.2f} times as long"))
-        rows.append(
-            ("", f"cube {bound.cube_cycles:,}, vector {bound.vector_cycles:,}, ddr {bound.ddr_cycles:,} cycles"),
-        )
+        of_rates = f"cube {bound.cube_cycles:,}, vector {bound.vector_cycles:,}, ddr {bound.ddr_cycles:,}"
+        rows.append(("", f"{of_rates}, latency {bound.latency_cycles:,} cycles"))
     ddr = f"{size_text(profile.ddr_bytes)} moved"
     if profile.work is not None:
         ddr += f", {size_text(profile.work.ddr_bytes)} must be"
