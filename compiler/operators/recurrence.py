@@ -68,8 +68,7 @@ def lstm_steps(
         "clip": clip,
         "input_forget": input_forget,
     }
-    batch, _, hidden = shape_of(first_output)
-    return build([products, weights, first_output, first_cell], attributes, Places(batch, GATES * hidden, hidden))
+    return build([products, weights, first_output, first_cell], attributes)
 
 
 def built_again(func: Any, places: Places) -> tirx.PrimFunc:
@@ -79,12 +78,13 @@ def built_again(func: Any, places: Places) -> tirx.PrimFunc:
 
 def of_other_shapes(func: Any, params: Sequence[Any]) -> tirx.PrimFunc:
     """The operator's function for other parameters."""
-    batch, _, hidden = shape_of(params[2])
-    return build(list(params)[:4], json.loads(str(func.attrs["tw.attributes"])), Places(batch, GATES * hidden, hidden))
+    return build(list(params)[:4], json.loads(str(func.attrs["tw.attributes"])))
 
 
-def build(inputs: list[Any], attributes: dict[str, Any], places: Places) -> tirx.PrimFunc:
+def build(inputs: list[Any], attributes: dict[str, Any], places: Places | None = None) -> tirx.PrimFunc:
+    """Without places, all is done at once."""
     (batch, directions, hidden), dtype = shape_of(inputs[2]), dtype_of(inputs[2])
+    places = places or Places(batch, GATES * hidden, hidden)
     state = (directions, batch, hidden)
     outputs = [((shape_of(inputs[0])[0], *state), dtype), (state, dtype), (state, dtype)]
     return prim_function(inputs, outputs, lambda *buffers: _Lstm.of(buffers, attributes, places).write())

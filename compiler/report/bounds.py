@@ -5,8 +5,8 @@ time until the first of it can begin and the last is over. What is counted is wh
 may be far below what is possible, but never above it:
 
 - multiply-accumulates of products, padding not among them, at the peak of all cores for their type;
-- one pass of the vector unit for what only it can do (`compiler.report.onnx_work` says what that is), at the width of
-  all cores, one cycle per repeat;
+- one pass of the vector unit for what only it can do (`compiler.report.model_bounds` says what that is), at the width
+  of all cores, one cycle per repeat;
 - bytes of DDR that must be moved: what comes in, once, and what goes out, once;
 - the way from DDR and back, and the steps of a recurrence between them, of which each needs the one before.
 

@@ -13,8 +13,8 @@ from compiler.schedule.pieces import (
     Axes,
     Proof,
     cut_axis,
-    cut_with,
     in_pieces,
+    only_cut,
     piece_shape,
     piece_type,
     proven,
@@ -77,8 +77,7 @@ class Cuts:
         for call in reversed(body.calls):
             made = results_of(body, call)
             if any(found.get(value) is not None for value, _ in made):  # what nobody reads is cut as the others are
-                axes = self._along_with(call, [found.get(value) for value, _ in made])
-                for (value, _), axis in zip(made, axes, strict=True):
+                for (value, _), axis in zip(made, self._unread(call), strict=True):
                     found.setdefault(value, axis)
             inputs = self._inputs_for(call, count, [found.get(value) for value, _ in made])
             if inputs is None:
@@ -96,14 +95,14 @@ class Cuts:
             return (None,) * len(call.arguments)
         return None if None in wanted else self.axes(call.callee, count, _along(call, wanted))
 
-    def _along_with(self, call: graph.Call, wanted: Sequence[int | None]) -> Axes:
-        """How results of a call are cut where some are wanted so, and nobody reads the others."""
+    def _unread(self, call: graph.Call) -> Axes:
+        """How each result of a call is cut that nobody reads, where others are."""
         function = self.module[call.callee]
         if isinstance(function, relax.Function):
             (first, *others) = graph.read(function).calls
             if not others and first.types == call.types:
-                return self._along_with(first, wanted)
-        elif (known := cut_with(function, wanted)) is not None:
+                return self._unread(first)
+        elif (known := only_cut(function)) is not None:
             return known
         return tuple(cut_axis(shape_of(kind)) for kind in call.types)
 

@@ -13,7 +13,7 @@ contiguous. From there it goes back to what they are made of, each of it cut alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -88,11 +88,9 @@ def proven(func: Any, count: int, along: Along = None) -> Proof | None:
     return _Cutter(func, count, along).proof()
 
 
-def cut_with(func: Any, wanted: Sequence[int | None]) -> Axes | None:
-    """How all results are cut where some have to be so; None where the function does not decide it."""
-    if graph.attribute(func, "tw.schedule") != RECURRENCE:
-        return None
-    return recurrence.BATCH_OF_RESULTS
+def only_cut(func: Any) -> Axes | None:
+    """How all results are cut where any of them is; None of a function that may be cut in several ways."""
+    return recurrence.BATCH_OF_RESULTS if graph.attribute(func, "tw.schedule") == RECURRENCE else None
 
 
 def _recurrence(func: Any, count: int, along: Along) -> Proof | None:
