@@ -30,13 +30,16 @@ from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegm
 from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
-from compiler.schedule.noted import is_unsure_of_room, runs_in_bands
+from compiler.schedule.noted import runs_in_bands
 from compiler.sim.collector import uncollected
 from compiler.target import Chip
 from compiler.timing import TIMING, cycles_of
 from compiler.tir.scopes import ISA_DTYPE
 
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
+# Of the cycles of a program whose calls all have kernels of their own, the fewest that one may take that is faster once
+# some share theirs: that saves a few percent of each.
+NEARLY = 0.95
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,8 @@ def _as_decided(
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
     told = pipeline.Told(decided.clusters, way=decided.way)
     kernels = _planned(imported, chip, options, observer, told, decided)
-    if not decided.copies:
-        kernels = kernels.without_copies()
+    if decided.copies:
+        kernels = kernels.with_copies()
     together = named(kernels.module, decided.together)
     if together is None:
         return None
@@ -146,124 +149,144 @@ def _as_decided(
         if not all(name in kernels.buffers.declared and kernels.is_given(name) for name in decided.fetched):
             return None
         kernels = kernels.with_fetched(decided.fetched)
-    return _compiled(kernels, chip, options, observer)
+    return _compiled(kernels)
+
+
+# ---- the search for the fastest program --------------------------------------------------------------------------
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _tight_or_not(_planned(imported, chip, options, observer), chip, options, observer)
-    for clusters in rivals_of(found.module) if manual_of(options) is None else ():
-        told = pipeline.Told(clusters)
-        other = _tight_or_not(_planned(imported, chip, options, observer, told), chip, options, observer)
-        if _is_faster(other, found, observer, CLEARLY):
-            found = other
-    return found
-
-
-def _tight_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _in_bands_or_not(kernels, chip, options, observer)
-    if is_unsure_of_room(kernels.module):
-        told = pipeline.Told(kernels.clusters, not kernels.told.is_tight)
-        planned = _planned(kernels.imported, chip, options, observer, told)
-        other = _in_bands_or_not(planned, chip, options, observer)
-        found = other if _is_faster(other, found, observer, CLEARLY) else found
-    return _fetched_or_not(found, chip, options, observer)
-
-
-def _fetched_or_not(found: Compilation, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    """The program where kernels bring to LLB what others behind them read from DDR, if that is faster."""
-    kernels = found.kernels
-    if {FETCHES, OVERLAP, LLB_PLACEMENT} & observer.without or any(step.host for step in found.steps):
-        return found
-    placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(found.steps)]
-    sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
-    told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.chip), found
-    for names in filter(None, dict.fromkeys(tuple(wanted(*told, shared=shared)) for shared in (False, True))):
-        other = _fetched(names, kernels, chip, options, observer)
-        best = other if _is_faster(other, best, observer) else best
-    return best
-
-
-def _fetched(
-    names: Sequence[str], kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer
-) -> Compilation:
-    """The program where kernels bring these to LLB, but for those whose readers cannot have them from there."""
-    other = _compiled(kernels.with_fetched(names), chip, options, observer)
-    vain = {name for one in other.linked for name in one.unfetched}
-    if vain:  # their readers were made for LLB
-        names = [name for name in names if name not in vain]
-        other = _compiled(kernels.with_fetched(names) if names else kernels, chip, options, observer)
-    return other
-
-
-def _in_bands_or_not(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    found = _fastest(kernels, chip, options, observer)
-    if manual_of(options) is not None or not runs_in_bands(found.module):
-        return found
-    # Cascades are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
-    whole = replace(observer, without=observer.without | {pipeline.BANDS})
-    other = _fastest(_planned(kernels.imported, chip, options, whole, kernels.told), chip, options, whole)
-    return other if _is_faster(other, found, observer) else found
-
-
-def _fastest(apart: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    """The program with or without copies of constants, and tensors that stay in L1."""
+    """The fastest of all ways to run a model. Programs in which each call has a kernel of its own tell which ways are
+    worth to be gone to the end.
+    """
+    planned = _planned(imported, chip, options, observer)
     manual = manual_of(options)
-    alone, without = None, apart.without_copies() if apart.has_copies else None
-    if without is not None:
-        # They take room, and time, and where constants are read again that may run under the kernel before.
-        alone, other = (_compiled(each, chip, options, observer) for each in (apart, without))
-        if _is_faster(other, alone, observer):
-            apart, alone, without = without, other, None
     if manual is not None:
-        together = kept_in_l1(apart, manual)
-        return alone if alone and together is apart else _compiled(together, chip, options, observer)
-    alone, tried = alone or _compiled(apart, chip, options, observer), {apart.together}
+        return _fetched_or_not(_copied_or_not(planned, _compiled(kept_in_l1(planned, manual))))
+    ways = [planned, *_rivals(planned)]
+    begun = [_compiled(each) for each in ways]
+    if len(ways) > 1:
+        ways, begun = _nearly_the_fastest(ways, begun)
+    apart, found = ways[0], _kept_or_not(ways[0], begun[0])
+    for way, start in zip(ways[1:], begun[1:], strict=True):
+        other = _kept_or_not(way, start)
+        # Bands are weighed call by call: in the program, kernels of few rows overlap less, and take other tiles.
+        share = 1.0 if way.told == apart.told else CLEARLY
+        if _is_faster(other, found, share):
+            apart, found = way, other
+    return _fetched_or_not(_copied_or_not(apart, found))
+
+
+def _rivals(planned: ModelKernels) -> Iterator[ModelKernels]:
+    """Other ways to run the model that may be as fast: by other numbers of clusters, and whole in place of bands."""
+    given, observer = (planned.imported, planned.whole_chip, planned.options), planned.observer
+    whole = replace(observer, without=observer.without | {pipeline.BANDS})
+    others = [_planned(*given, observer, pipeline.Told(clusters)) for clusters in rivals_of(planned.module)]
+    for kernels in (planned, *others):
+        if kernels is not planned:
+            yield kernels
+        if runs_in_bands(kernels.module):
+            yield _planned(*given, whole, kernels.told)
+
+
+def _nearly_the_fastest(
+    ways: Sequence[ModelKernels], begun: Sequence[Compilation]
+) -> tuple[list[ModelKernels], list[Compilation]]:
+    """Those that calls which share kernels may still make the fastest."""
+    best = begun[0]
+    for other in begun[1:]:
+        best = other if _is_faster(other, best) else best
+    near = []
+    for at, one in enumerate(begun):
+        least, cycles, _ = _cycles(best, one)
+        if cycles * NEARLY <= least:
+            near.append(at)
+    return [ways[at] for at in near], [begun[at] for at in near]
+
+
+def _kept_or_not(apart: ModelKernels, alone: Compilation) -> Compilation:
+    """The program with tensors that stay in L1, if it is faster than that with a kernel for each call."""
+    tried = {apart.together}
     # Kernels are compared one by one; in the program, others have less of LLB beside larger ones, and overlap less.
     for kept in (True, False) if others_read(apart) else (True,):
         together = kept_in_l1(apart, None, kept=kept)
         if together.together not in tried:
             tried.add(together.together)
-            found = _compiled(together, chip, options, observer)
-            if _is_faster(found, alone, observer):
-                return found if without is None else _without_copies_or(without, found, chip, options, observer)
+            found = _compiled(together)
+            if _is_faster(found, alone):
+                return found
     return alone
 
 
-def _without_copies_or(
-    without: ModelKernels, found: Compilation, chip: Chip, options: Options, observer: pipeline.Observer
-) -> Compilation:
-    """The program without copies, if it is faster now that some of their readers are one kernel."""
-    chosen = named(without.module, found.kernels.together)
-    if chosen is None:
+def _copied_or_not(apart: ModelKernels, found: Compilation) -> Compilation:
+    """The program with copies of constants in LLB, if it is faster: they take room, and time, and where constants are
+    read again that may run under the kernel before.
+    """
+    copying = apart.with_copies()
+    together = named(copying.module, found.kernels.together)
+    if not copying.has_copies or together is None:
         return found
-    other = _compiled(without.with_together(chosen), chip, options, observer)
-    return other if _is_faster(other, found, observer) else found
+    other = _compiled(copying.with_together(together) if together else copying)
+    return other if _is_faster(other, found) else found
 
 
-def _is_faster(one: Compilation, than: Compilation, observer: pipeline.Observer, share: float = 1.0) -> bool:
-    """Whether it takes fewer cycles, or clearly fewer, where these are predicted only: less than a ``share``."""
-    if TIMING not in observer.without and one.simulated_cycles is not None and than.simulated_cycles is not None:
-        return one.simulated_cycles < than.simulated_cycles
-    return one.predicted_cycles < than.predicted_cycles * share
+def _fetched_or_not(found: Compilation) -> Compilation:
+    """The program where kernels bring to LLB what others behind them read from DDR, if that is faster."""
+    kernels = found.kernels
+    if {FETCHES, OVERLAP, LLB_PLACEMENT} & kernels.observer.without or any(step.host for step in found.steps):
+        return found
+    placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(found.steps)]
+    sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
+    told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.chip), found
+    tried: set[tuple[str, ...]] = {()}
+    for shared in (False, True):
+        names = tuple(wanted(*told, shared=shared))
+        while names not in tried:
+            tried.add(names)
+            other = _compiled(kernels.with_fetched(names))
+            vain = {name for one in other.linked for name in one.unfetched}
+            if not vain:
+                best = other if _is_faster(other, best) else best
+            names = tuple(name for name in names if name not in vain)  # their readers cannot have them from LLB
+    return best
 
 
-def _compiled(kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+def _is_faster(one: Compilation, than: Compilation, share: float = 1.0) -> bool:
+    """Whether it takes fewer cycles; where these are predicted only, less than a ``share``."""
+    own, others, is_exact = _cycles(one, than)
+    return own < others * (1.0 if is_exact else share)
+
+
+def _cycles(one: Compilation, other: Compilation) -> tuple[float, float, bool]:
+    """Of both, and whether they are the simulator's, which are asked for where it soon tells them."""
+    if TIMING not in one.kernels.observer.without:
+        exact = one.simulated_cycles
+        exact_other = None if exact is None else other.simulated_cycles
+        if exact is not None and exact_other is not None:
+            return exact, exact_other, True
+    return one.predicted_cycles, other.predicted_cycles, False
+
+
+# ---- one program -------------------------------------------------------------------------------------------------
+
+
+def _compiled(kernels: ModelKernels) -> Compilation:
     decisions = kernels.decisions
     steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
-        kernels = _planned(together(kernels.imported), chip, options, observer)
+        kernels = _planned(together(kernels.imported), kernels.whole_chip, kernels.options, kernels.observer)
         steps, roads = kernels.compile_all()
     if any(step.host for step in steps) and kernels.buffers.parts.within:
         kernels = kernels.apart_from_each_other()
         steps, roads = kernels.compile_all()
-    model, linked = _linked(steps, kernels, chip, options, observer)
+    model, linked = _linked(steps, kernels)
     return Compilation(
         model,
         tuple(steps),
         kernels.imported,
         kernels.module,
-        observer.seconds,
+        kernels.observer.seconds,
         tuple(roads),
         linked,
         decisions,
@@ -307,10 +330,8 @@ def manual_of(options: Options) -> Manual | None:
 # ---- linking -----------------------------------------------------------------------------------------------------
 
 
-def _linked(
-    steps: Sequence[Step], kernels: ModelKernels, chip: Chip, options: Options, observer: pipeline.Observer
-) -> tuple[CompiledModel, tuple[Linked, ...]]:
-    buffers, imported = kernels.buffers, kernels.imported
+def _linked(steps: Sequence[Step], kernels: ModelKernels) -> tuple[CompiledModel, tuple[Linked, ...]]:
+    buffers, imported, options = kernels.buffers, kernels.imported, kernels.options
     segments, found = list[Segment](), list[Linked]()
     for run, host in _runs(steps):
         if host is not None:
@@ -318,12 +339,12 @@ def _linked(
             continue
         own = set(map(id, run))
         rest = [other for other in steps if id(other) not in own]
-        linked = _program(run, rest, kernels, observer)
+        linked = _program(run, rest, kernels)
         segments.append(ProgramSegment(linked.program, linked.listing))
         found.append(linked)
     model = CompiledModel(
         name="model",
-        chip=chip,
+        chip=kernels.whole_chip,
         segments=tuple(segments),
         inputs=_ports(imported.inputs, [f"in{index}" for index in range(len(imported.inputs))], {}),
         outputs=_ports(imported.outputs, buffers.outputs, buffers.counts),
@@ -355,8 +376,8 @@ def _labelled(run: Sequence[Step]) -> Iterator[tuple[str, Kernel, tuple[str, ...
             yield f"k{index}.{step.name}", step.kernel, step.arguments
 
 
-def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer: pipeline.Observer) -> Linked:
-    buffers = planned.buffers
+def _program(run: list[Step], rest: list[Step], planned: ModelKernels) -> Linked:
+    buffers, without = planned.buffers, planned.observer.without
     used = dict.fromkeys([*(name for step in run for name in step.arguments), *planned.fetched])
     elsewhere = {name for step in rest for name in step.arguments}
     written = {buffers.parts.place(name)[0] for step in run for name in _written_by(step)}
@@ -382,8 +403,8 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels, observer:
         planned.chip,
         declared,
         name="model",
-        overlap=OVERLAP not in observer.without,
-        llb=LLB_PLACEMENT not in observer.without,
+        overlap=OVERLAP not in without,
+        llb=LLB_PLACEMENT not in without,
         clusters=planned.clusters,
     )
 

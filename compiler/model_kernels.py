@@ -28,7 +28,7 @@ from compiler.pipeline import IN_PARTS
 from compiler.runtime.model import HostSegment
 from compiler.schedule.automatic import Way
 from compiler.schedule.chains import Chain, linked
-from compiler.schedule.noted import WAY, is_tight
+from compiler.schedule.noted import WAY
 from compiler.schedule.work import size_bytes
 from compiler.target import Chip
 from compiler.tiling.fusion import fuse, replaced_by
@@ -77,7 +77,7 @@ class ModelKernels:
         observer: pipeline.Observer,
         *,
         parts: bool = True,
-        copies: bool = True,
+        copies: bool = False,
         decided: Decisions | None = None,
     ) -> None:
         self.clusters, self._may_copy = clusters_of(module), copies
@@ -348,7 +348,7 @@ class ModelKernels:
     @property
     def told(self) -> pipeline.Told:
         """What makes graph passes decide as they did."""
-        return pipeline.Told(self.clusters, is_tight(self.module), self._way)
+        return pipeline.Told(self.clusters, self._way)
 
     @property
     def _way(self) -> Way | None:
@@ -373,9 +373,9 @@ class ModelKernels:
         """Whether constants are copied to LLB, for kernels that read them again and again."""
         return bool(self._copies)
 
-    def without_copies(self) -> ModelKernels:
-        """The same, with all constants read where they are."""
-        return self._other(self.module, copies=False)
+    def with_copies(self) -> ModelKernels:
+        """The same, with constants that are read again and again read from LLB."""
+        return self._other(self.module, copies=True)
 
     def with_fetched(self, names: Sequence[str]) -> ModelKernels:
         """The same where these are brought to LLB by kernels that run before their readers."""

@@ -20,7 +20,6 @@ class Told:
     """What graph passes need not find out."""
 
     clusters: int | None = None  # how many of them run the model
-    is_tight: bool | None = None  # whether what lies between calls may take what kernels could share of LLB
     way: Any = None  # how calls run (a `Way`), where that was found for the same graph before
 
 
@@ -38,7 +37,7 @@ def graph_passes(told: Told = NOTHING) -> tuple[Any, ...]:
     return (
         GroupOperators(),  # what shares a kernel: all later decisions are per kernel
         DivideBatch(told=told.clusters),  # before the graph is cut further: one cluster's part is what has to fit
-        ScheduleGraph(told=told.is_tight, found=told.way),  # how often each kernel runs, and on what
+        ScheduleGraph(found=told.way),  # how often each kernel runs, and on what
         ScheduleBands(),  # last: of what does not fit in pieces of the batch, rows
     )
 

@@ -22,7 +22,7 @@ MOST_STEPS = 8_000_000
 def cycles_of(program: Program, chip: Chip, most_steps: int | None = None) -> int | None:
     """None where data decides, or where it takes long to know."""
     try:
-        return prepare(program, chip, max_steps=most_steps or MOST_STEPS).cycles
+        return prepare(program, chip, max_steps=most_steps or MOST_STEPS, cores_alike=True).cycles
     except (UnknownLoad, LimitError):
         return None
 

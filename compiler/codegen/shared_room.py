@@ -45,10 +45,11 @@ class SharedRoom:
         several buffers, one after another, count as often.
         """
         best, most = self, -1
+        spans = {name: self._rounded(life.all_spans()) for name, life in lives.items()}
         for order in ORDERS:
             room = self._copy()
             ranked = sorted(lives, key=lambda name, rank=order: (*rank(lives[name]), name))  # type: ignore[misc]
-            found = [name for name in ranked if room.place(name, lives[name])]
+            found = [name for name in ranked if room._placed(name, spans[name])]
             placed = sum(lives[name].size_bytes * (1 if uses is None else uses[name]) for name in found)
             if placed > most:
                 best, most = room, placed
@@ -58,7 +59,9 @@ class SharedRoom:
 
     def place(self, name: str, life: Lifetime) -> bool:
         """Whether there is room: then it is taken."""
-        spans = [self._whole_units(span) for span in life.all_spans()]
+        return self._placed(name, self._rounded(life.all_spans()))
+
+    def _placed(self, name: str, spans: Sequence[Span]) -> bool:
         start = self._start(spans)
         if start + max(span.high for span in spans) > self.capacity:
             return False
@@ -67,7 +70,7 @@ class SharedRoom:
 
     def move_apart(self, name: str, life: Lifetime, steps: int) -> bool:
         """Whether what has a place has one now whose bytes nobody else takes for so many steps before and after."""
-        spans, start = [self._whole_units(span) for span in life.all_spans()], self.offsets[name]
+        spans, start = self._rounded(life.all_spans()), self.offsets[name]
         for span in spans:
             for step in self._steps(span):
                 self._taken[step].remove((start + span.low, start + span.high))
@@ -97,14 +100,19 @@ class SharedRoom:
         return start
 
     def _taken_in(self, span: Span) -> list[tuple[int, int]]:
-        return sorted({each for step in self._steps(span) for each in self._taken.get(step, ())})
+        found, taken = set[tuple[int, int]](), self._taken
+        for step in self._steps(span):
+            if step in taken:
+                found.update(taken[step])
+        return sorted(found)
 
     def _steps(self, span: Span) -> range:
         return range(span.first, span.last + self.later + 1)
 
-    def _whole_units(self, span: Span) -> Span:
-        low, high = span.low // self.alignment, -(-span.high // self.alignment)
-        return replace(span, low=low * self.alignment, high=high * self.alignment)
+    def _rounded(self, spans: Iterable[Span]) -> list[Span]:
+        """To whole units."""
+        unit = self.alignment
+        return [Span(s.low // unit * unit, -(-s.high // unit) * unit, s.first, s.last) for s in spans]
 
     def missing(self, names: Iterable[str]) -> bool:
         return any(name not in self.offsets for name in names)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -53,55 +54,93 @@ class Code:
     system: np.ndarray  # system register number
     in_ub: np.ndarray  # scalar accesses: whether they are to UB, where spilled registers are
 
+    def part(self, begin: int, end: int) -> Code:
+        """The instructions from ``begin`` to ``end``, which branch among each other."""
+        found = {each.name: getattr(self, each.name)[begin:end] for each in fields(self)}
+        return Code(**{**found, "target": found["target"] - begin})
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What is the same in all instructions of a row and its modifiers."""
+
+    scalars: tuple[int, ...]  # kind, opcode, count of slots, cycles, system register, whether it is an access to UB
+    destination: int | None  # these three are places among the values of an instruction
+    target: int | None
+    sources: tuple[int, ...]
+    key_mask: np.ndarray
+    line_mask: np.ndarray
+
 
 def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
-    count = len(instrs)
-    kind, in_ub = np.zeros(count, np.int8), np.zeros(count, np.bool_)
-    operation, slots, destination, target, system = (np.zeros(count, np.int32) for _ in range(5))
-    register = np.zeros((count, MAX_SLOTS), np.int32)
-    immediate = np.zeros((count, MAX_SLOTS), np.int64)
-    key_mask, line_mask = np.zeros((count, MAX_SLOTS), np.int64), np.zeros((count, MAX_SLOTS), np.int64)
-    cycles = np.full(count, chip.scalar.issue_cycles, np.int64)
-    masks = _address_masks(chip)
+    count, masks = len(instrs), _address_masks(chip)
+    numbers, forms = dict[tuple[Row, tuple[str, ...]], int](), list[_Form]()
+    form_of, destination, target = np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32)
+    taken, indices, offsets = list[int](), list[int](), list[int]()
     for pc, instr in enumerate(instrs):
-        row = instr.row
-        kind[pc] = _kind(row)
-        operation[pc] = row.opcode
-        if row.kind in ("ldt", "ldtc"):
-            cycles[pc] = chip.scalar.load_cycles
-        elif row.kind == "getsr":
-            system[pc] = SYSTEM_REGISTERS.index(instr.mods[0])
-        elif row.mnemonic in ("sld", "sst"):
-            in_ub[pc] = instr.mods[0] == "ub"
-        memories = iter(_memories(row, instr.mods))
-        at = 0
-        for slot, value in zip(row.slots(instr.mods), instr.values, strict=True):
-            if slot.kind == "dest":
-                destination[pc] = value if isinstance(value, int) else 0
-                if kind[pc] != SCALAR_LOAD:
-                    continue
-            elif slot.kind == "target":
-                target[pc] = pc + int(value if not isinstance(value, Reg) else 0)
-                continue
+        key, values = (instr.row, instr.mods), instr.values
+        number = numbers.setdefault(key, len(forms))
+        if number == len(forms):
+            forms.append(_form_of(*key, chip, masks))
+        form = forms[number]
+        form_of[pc] = number
+        if form.destination is not None and isinstance(value := values[form.destination], int):
+            destination[pc] = value
+        if form.target is not None:
+            value = values[form.target]
+            target[pc] = pc + int(value if not isinstance(value, Reg) else 0)
+        for at, source in enumerate(form.sources):
+            value = values[source]
+            taken.append(pc * MAX_SLOTS + at)
             if isinstance(value, Reg):
-                register[pc, at], immediate[pc, at] = value.index, value.offset
+                indices.append(value.index)
+                offsets.append(value.offset)
             else:
-                immediate[pc, at] = value
-            if slot.kind == "addr":
-                memory = next(memories)
-                key_mask[pc, at] = masks[memory]
-                line_mask[pc, at] = masks[memory] if memory in SHARED_MEMORIES else _FREE
-            else:
-                key_mask[pc, at] = _FREE if slot.kind in ("float", "dest") else WHOLE
-            at += 1
-        slots[pc] = at
+                indices.append(0)
+                offsets.append(value)
+    register, immediate = np.zeros((count, MAX_SLOTS), np.int32), np.zeros((count, MAX_SLOTS), np.int64)
+    np.put(register, taken, indices)
+    np.put(immediate, taken, offsets)
+    scalars = np.array([form.scalars for form in forms], np.int64).reshape(-1, 6)[form_of].T
+    nothing = np.zeros((0, MAX_SLOTS), np.int64)
+    key_mask, line_mask = (
+        np.stack(each)[form_of] if each else nothing
+        for each in ([form.key_mask for form in forms], [form.line_mask for form in forms])
+    )
+    kinds = np.int8, np.int32, np.int32, np.int64, np.int32, np.bool_
+    columns: list[Any] = [np.ascontiguousarray(column, kind) for column, kind in zip(scalars, kinds, strict=True)]
+    kind, operation, slots, cycles, system, in_ub = columns
     return Code(
         kind, operation, slots, register, immediate, key_mask, line_mask, destination, target, cycles, system, in_ub,
     )  # fmt: skip
 
 
-def _kind(row: Row) -> int:
-    return SCALAR_STORE if row.mnemonic == "sst" else _KIND.get(row.kind, DISPATCH)
+def _form_of(row: Row, mods: tuple[str, ...], chip: Chip, masks: dict[str, int]) -> _Form:
+    kind = SCALAR_STORE if row.mnemonic == "sst" else _KIND.get(row.kind, DISPATCH)
+    key_mask, line_mask = np.zeros(MAX_SLOTS, np.int64), np.zeros(MAX_SLOTS, np.int64)
+    memories, sources = iter(_memories(row, mods)), list[int]()
+    destination = target = None
+    for place, slot in enumerate(row.slots(mods)):
+        if slot.kind == "target":
+            target = place
+            continue
+        if slot.kind == "dest":
+            destination = place
+            if kind != SCALAR_LOAD:
+                continue
+        at = len(sources)
+        if slot.kind == "addr":
+            memory = next(memories)
+            key_mask[at] = masks[memory]
+            line_mask[at] = masks[memory] if memory in SHARED_MEMORIES else _FREE
+        else:
+            key_mask[at] = _FREE if slot.kind in ("float", "dest") else WHOLE
+        sources.append(place)
+    cycles = chip.scalar.load_cycles if row.kind in ("ldt", "ldtc") else chip.scalar.issue_cycles
+    system = SYSTEM_REGISTERS.index(mods[0]) if row.kind == "getsr" else 0
+    in_ub = int(row.mnemonic in ("sld", "sst") and mods[0] == "ub")
+    scalars = (kind, row.opcode, len(sources), cycles, system, in_ub)
+    return _Form(scalars, destination, target, tuple(sources), key_mask, line_mask)
 
 
 def _memories(row: Row, mods: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.codegen.kernel import KernelCode
 from compiler.cost import walk as w
-from compiler.cost.classes import class_of
+from compiler.cost.classes import Class, class_of
 from compiler.cost.code import DISPATCH, MAX_SLOTS, Code, lay_out
 from compiler.cost.data import is_decided_by_data
 from compiler.cost.growth import BUSY, CONFLICT, DDR_BYTES, GROWING, Q
@@ -60,7 +60,7 @@ class _Walked:
 def predict(code: KernelCode, chip: Chip) -> Prediction:
     """The cycles of a kernel that runs alone on the chip, without running it."""
     # Every parameter begins at a whole line.
-    return _Walker(code.instrs, np.zeros(1, np.int64), chip, code.turns).predict(code.cores)
+    return _Walker(_Known(code.instrs, chip), np.zeros(1, np.int64), code.turns).predict(code.cores)
 
 
 def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | None = None) -> Prediction:
@@ -76,14 +76,14 @@ def predict_program(program: Program, chip: Chip, turns: Mapping[str, float] | N
     if chip.clusters > 1 and not rest and all(map(_is_of_cluster, program.instrs)):
         one = predict_program(replace(program, cores=chip.cores_per_cluster), chip.one_cluster(clusters), turns)
         return replace(one, ddr_bytes=one.ddr_bytes * clusters)
-    whole = _Walker(program.instrs, words, chip)
+    whole = _Walker(_Known(program.instrs, chip), words)
     labels = _without_parts(program.labels)
     if len(labels) < 2:
         return whole.predict(cores)
     names, starts = zip(*labels, strict=True)
     found, apart = [], 0.0
     for name, begin, end in zip(names, (0, *starts[1:]), (*starts[1:], len(program.instrs)), strict=True):
-        kernel = _Walker(program.instrs[begin:end], words, chip, (turns or {}).get(name, 1))
+        kernel = whole.part(begin, end, (turns or {}).get(name, 1))
         found.append(kernel.predict(cores))
         apart += kernel.alone_cycles(cores)
     return Prediction(
@@ -113,23 +113,80 @@ def _is_of_cluster(instr: Instr) -> bool:
     return instr.row.kind not in ("core_barrier", "cross_set", "cross_wait") or instr.row.mnemonic in IN_CLUSTER
 
 
+class _Known:
+    """Instructions in arrays, and what is known of their classes: which there are, of each what it costs."""
+
+    def __init__(self, instrs: tuple[Instr, ...], chip: Chip) -> None:
+        self.instrs, self.chip = instrs, chip
+        self.code: Code = lay_out(instrs, chip)
+        self.first_class = np.full(len(instrs), -1, np.int64)
+        self.classes = _Classes()
+        self._learn_what_is_fixed()
+
+    def part(self, begin: int, end: int) -> _Known:
+        """The instructions from ``begin`` to ``end``; what is learned of them is known of the whole, too."""
+        found = object.__new__(_Known)
+        found.instrs, found.chip, found.classes = self.instrs[begin:end], self.chip, self.classes
+        found.code, found.first_class = self.code.part(begin, end), self.first_class[begin:end]
+        return found
+
+    def learn(self, pc: int, wanted: np.ndarray) -> None:
+        """Enter the class of an instruction that has these values."""
+        used = int(self.code.slots[pc])
+        masked = wanted[:used] & self.code.key_mask[pc, :used]
+        instr = self.instrs[pc]
+        costs = class_of(instr.row, instr.mods, tuple(masked.tolist()), self.chip)
+        self.first_class[pc] = self.classes.add(masked, costs, int(self.first_class[pc]))
+
+    def _learn_what_is_fixed(self) -> None:
+        """Enter the classes of instructions whose registers change nothing of them, before any is met."""
+        code = self.code
+        fixed = ~((code.register != 0) & (code.key_mask != 0)).any(axis=1) & (code.kind == DISPATCH)
+        for pc in np.flatnonzero(fixed).tolist():
+            self.learn(pc, code.immediate[pc])
+
+
+class _Classes:
+    """Arrays of classes, those of an instruction in a list; they grow by doubling."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.next = np.zeros(0, np.int64)
+        self.values, self.numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
+        self.costs = np.zeros((0, 6))
+
+    def add(self, masked: np.ndarray, costs: Class, before: int) -> int:
+        """The number of a class; ``before`` is another one of its instruction."""
+        if self.count == len(self.next):
+            self._grow(max(256, self.count))
+        number = self.count
+        self.numbers[number], self.costs[number] = costs
+        self.values[number, : len(masked)] = masked
+        self.next[number] = before
+        self.count += 1
+        return number
+
+    def _grow(self, more: int) -> None:
+        self.next = np.concatenate([self.next, np.full(more, -1, np.int64)])
+        self.values = np.concatenate([self.values, np.zeros((more, MAX_SLOTS), np.int64)])
+        self.numbers = np.concatenate([self.numbers, np.zeros((more, 4), np.int64)])
+        self.costs = np.concatenate([self.costs, np.zeros((more, 6))])
+
+
 class _Walker:
     """The walks of one kernel; they share what is known of its instructions."""
 
-    def __init__(self, instrs: tuple[Instr, ...], words: np.ndarray, chip: Chip, turns: float = 1) -> None:
-        self._instrs, self._words, self._chip, self._turns = instrs, words, chip, turns
-        self._code: Code = lay_out(instrs, chip)
+    def __init__(self, known: _Known, words: np.ndarray, turns: float = 1) -> None:
+        self._known, self._words, self._chip, self._turns = known, words, known.chip, turns
+        self._code = known.code
         if is_decided_by_data(self._code):
             raise Unpredictable("what it reads from memory decides how long it takes")
-        self._class_at = np.full(len(instrs), -1, np.int64)
-        self._classes = 0
         self._walked: dict[tuple[int, float], _Walked] = {}
         self._steps = 0
-        self._class_next = np.zeros(0, np.int64)
-        self._class_values, self._class_numbers = np.zeros((0, MAX_SLOTS), np.int64), np.zeros((0, 4), np.int64)
-        self._class_costs = np.zeros((0, 6))
-        self._grow(256)
-        self._learn_what_is_fixed()
+
+    def part(self, begin: int, end: int, turns: float) -> _Walker:
+        """The walks of one kernel of a program."""
+        return _Walker(self._known.part(begin, end), self._words, turns)
 
     def predict(self, cores: int) -> Prediction:
         """All ways at an even share of the bandwidth, then by phases, where some leave of theirs."""
@@ -143,7 +200,7 @@ class _Walker:
         cycles = max(walked[last].cycles, self._by_barriers(list(walked.values())))
         if len(ways) > 1 and self._is_bound(walked[last], cores):
             members = _alike(walked, ways)
-            if any(map(self._keeps_step, self._instrs)):
+            if any(map(self._keeps_step, self._known.instrs)):
                 far = self._chip.bandwidth.ddr_bytes_per_kilocycle / 1000
                 cycles = cycles_in_step(members, self._pace, self._turns, far)
             else:
@@ -238,50 +295,22 @@ class _Walker:
             barriers,
             np.zeros(chip.memory.ub_bytes // 4 if uses_spills else 1, np.int64),
         )  # fmt: skip
-        system = self._system(core)
+        system, classes = self._system(core), self._known.classes
         while True:
             ended = w.walk(
                 code.kind, code.operation, code.slots, code.register, code.immediate, code.key_mask,
                 code.destination, code.target, code.cycles, code.system, code.in_ub, self._words, system,
                 chip.scalar.branch_taken_cycles, chip.scalar.issue_cycles, chip.queues.depth, _INTERLOCKED, limits,
-                MAX_STEPS, self._class_at, self._class_next,
-                self._class_values, self._class_numbers, self._class_costs, wanted, *arrays,
+                MAX_STEPS, self._known.first_class, classes.next,
+                classes.values, classes.numbers, classes.costs, wanted, *arrays,
             )  # fmt: skip
             if ended == w.DONE:
                 break
             if ended != w.NEEDS_CLASS:
                 raise Unpredictable("it is too long to be walked")
-            self._learn(int(state[w.PC]), wanted)
+            self._known.learn(int(state[w.PC]), wanted)
         cycles = float(max(now[:BUSY]))
         return _Walked(cycles, now, barriers[: state[w.BARRIERS]], int(state[w.STEPS]))
-
-    def _learn_what_is_fixed(self) -> None:
-        """Enter the classes of instructions whose registers change nothing of them, before any is met."""
-        code = self._code
-        fixed = ~((code.register != 0) & (code.key_mask != 0)).any(axis=1) & (code.kind == DISPATCH)
-        for pc in np.flatnonzero(fixed).tolist():
-            self._learn(pc, code.immediate[pc])
-
-    def _learn(self, pc: int, wanted: np.ndarray) -> None:
-        """Enter the class of an instruction that has these values."""
-        if self._classes == len(self._class_next):
-            self._grow(2 * self._classes)
-        used, number = int(self._code.slots[pc]), self._classes
-        masked = wanted[:used] & self._code.key_mask[pc, :used]
-        instr = self._instrs[pc]
-        self._class_numbers[number], self._class_costs[number] = class_of(
-            instr.row, instr.mods, tuple(masked.tolist()), self._chip
-        )
-        self._class_values[number, :used] = masked
-        self._class_next[number], self._class_at[pc] = self._class_at[pc], number
-        self._classes += 1
-
-    def _grow(self, size: int) -> None:
-        more = size - self._classes
-        self._class_next = np.concatenate([self._class_next, np.full(more, -1, np.int64)])
-        self._class_values = np.concatenate([self._class_values, np.zeros((more, MAX_SLOTS), np.int64)])
-        self._class_numbers = np.concatenate([self._class_numbers, np.zeros((more, 4), np.int64)])
-        self._class_costs = np.concatenate([self._class_costs, np.zeros((more, 6))])
 
 
 def _alike(walked: dict[int, _Walked], ways: dict[int, list[int]]) -> dict[int, int]:

@@ -13,9 +13,6 @@ from compiler.schedule.cascades import Cascade
 # search for it thought that to take, with the fewest that any could be thought to take.
 PIECES, SEARCH = "tw.pieces", "tw.search"
 WAY = "tw.way"  # attribute of main: all of that schedule, as `automatic.Way` has it in numbers
-# Attribute of main: whether what lies between its calls may take what kernels could share of LLB; and whether the other
-# way may be faster.
-TIGHT = "tw.tight"
 IN_L1 = "tw.in_l1"  # attribute of main: the calls, by the names that schedules have for them, whose results stay in L1
 BANDS = "tw.banded"  # attribute of main: calls in bands, how many of which axis, if they wait for those before
 
@@ -37,15 +34,6 @@ def pieces_of(module: Any) -> list[tuple[list[str], int, bool]]:
         calls = [call for call in graph.read(module["main"]).calls if not is_view(module, call)]
         return [(members_of(module, call), 1, False) for call in calls]
     return [([str(name) for name in members], int(count), bool(breaks)) for members, count, breaks in made]
-
-
-def is_tight(module: Any) -> bool:
-    return bool(graph.attribute(module["main"], TIGHT, (False,))[0])
-
-
-def is_unsure_of_room(module: Any) -> bool:
-    """Whether main may be faster as the other of both: tight in LLB, or with room for its kernels."""
-    return bool(graph.attribute(module["main"], TIGHT, (False, False))[1])
 
 
 def with_bands(module: Any, before: Any, cascades: Sequence[Cascade]) -> Any:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from compiler.sim.known_loads import KnownLoads
 
 MAX_STEPS = 200_000_000
+FIRST_SHARE = 1.25  # of an even share of the steps, what the first of cores that do alike may take
 # What a run may hold: 100 bytes for each dispatched instruction, 230 where hazards are looked for, and 2 KiB a class.
 MAX_DISPATCHED, MAX_CLASSES = 1 << 25, 1 << 18
 
@@ -199,11 +200,18 @@ def expand(
     loaded: list[list[int]] | None = None,
     known: KnownLoads | None = None,
     max_steps: int = MAX_STEPS,
+    cores_alike: bool = False,
 ) -> Stream:
-    """The whole stream of a program; what its scalar loads read from memory is ``loaded``, by core, or is ``known``."""
+    """The whole stream of a program; what its scalar loads read from memory is ``loaded``, by core, or is ``known``.
+
+    Where ``cores_alike``, the first core ends at its share of ``max_steps``: the others then need not be run to see
+    that the program is too long.
+    """
     expander = Expander(program, chip, cores, max_steps=max_steps)
     core_start, tail_gap, steps, emitted = [0], [], 0, 0
     for number in range(cores):
+        is_told = cores_alike and number == 0
+        expander.max_steps = min(max_steps, int(max_steps * FIRST_SHARE / cores)) if is_told else max_steps
         core = expander.core(number)
         core.state[EMITTED], core.state[STEPS] = emitted, steps
         values = iter(loaded[number] if loaded else ())

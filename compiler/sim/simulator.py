@@ -151,13 +151,16 @@ def prepare(
     seed: int = 0,
     loaded: list[list[int]] | None = None,
     max_steps: int = MAX_STEPS,
+    cores_alike: bool = False,
 ) -> Run:
     """All that does not need a run: the dynamic stream, its classes checked and costed, its times and its order.
 
-    What scalar loads read is ``loaded``, or told by the scalar unit and ``inputs``; else UnknownLoad is raised.
+    What scalar loads read is ``loaded``, or told by the scalar unit and ``inputs``; else UnknownLoad is raised. Where
+    ``cores_alike``, the first core tells whether there are more than ``max_steps``.
     """
     known = KnownLoads(program, chip, inputs) if loaded is None and loads_scalars(program) else None
-    stream = expand(program, chip, core_count(program, chip), loaded=loaded, known=known, max_steps=max_steps)
+    cores = core_count(program, chip)
+    stream = expand(program, chip, cores, loaded=loaded, known=known, max_steps=max_steps, cores_alike=cores_alike)
     classes = classify(stream, program, chip)
     check_bounds(stream, classes, program, chip)
     check_broadcasts(stream, classes, program, chip)

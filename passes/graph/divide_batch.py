@@ -12,7 +12,7 @@ from compiler import graph
 from compiler.clusters import CLUSTERS, COMMON, TOGETHER, clusters_of, run_by, with_rivals
 from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.errors import InvalidError, Problem
-from compiler.schedule.automatic import cycles_on_chip, fits, undivided_cycles, ways
+from compiler.schedule.automatic import best_way, cycles_on_chip, fits, undivided_cycles
 from compiler.schedule.cascades import Cascades
 from compiler.schedule.cascading import best_cascades
 from compiler.schedule.cuts import Cuts
@@ -89,7 +89,7 @@ def _parts(module: Any, chip: Chip) -> Iterator[tuple[float, Any, Chip]]:
 
 def _part_cycles(module: Any, chip: Chip) -> float:
     """Of one cluster's part, in pieces of the batch or in bands."""
-    pieces = ways(module, Cuts(module), chip)[0].choice.cycles
+    pieces = best_way(module, Cuts(module), chip).choice.cycles
     if fits(storage_of(module, graph.read(module["main"])), chip, TIGHT_SHARE):
         return pieces
     return min(pieces, best_cascades(Cascades(module), chip).cycles)

@@ -13,11 +13,11 @@ from compiler import graph
 from compiler.clusters import chip_of
 from compiler.codegen.residence import llb_pays
 from compiler.operators import TensorType
-from compiler.schedule.automatic import Way, fits, ways
+from compiler.schedule.automatic import Way, best_way, fits
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import Manual
 from compiler.schedule.movement import added_movement, operator_kernel
-from compiler.schedule.noted import PIECES, SEARCH, TIGHT, WAY, is_view, members_of
+from compiler.schedule.noted import PIECES, SEARCH, WAY, is_view, members_of
 from compiler.schedule.pieces import cut_axis, piece_type
 from compiler.schedule.plan import Cut, Join, Piece, Run, Step, steps_of
 from compiler.schedule.storage import storage_of
@@ -38,15 +38,13 @@ class ScheduleGraph(Pass):
     (2) what it needs as a whole the model is given, so that it is there before all pieces.
     Pieces are all alike, so that they share their kernels. No kernel cuts or joins: pieces lie where they belong
     (:mod:`compiler.parts`). How many there are, and in which order calls run, is decided by predicted cycles
-    (:mod:`compiler.schedule.choice`). Where it is not known well whether kernels need room of their own in LLB, main
-    says that there is another way. Nothing is cut where all that lives at once fits on the chip, or a person says it
+    (:mod:`compiler.schedule.choice`). Nothing is cut where all that lives at once fits on the chip, or a person says it
     (:mod:`compiler.schedule.manual`).
     """
 
     name: ClassVar[str] = "schedule-graph"
     requires: ClassVar[frozenset[str]] = frozenset({"groups"})
     manual: Manual | None = None  # the schedule to be followed instead
-    told: bool | None = None  # whether it is to be tight in LLB, where both ways are there
     found: Way | None = None  # the way that a search for the same graph found before
 
     def run(self, subject: Any, chip: Chip) -> Any:
@@ -59,14 +57,11 @@ class ScheduleGraph(Pass):
         if not llb_pays(chip) or fits(storage_of(subject, graph.read(subject["main"])), chip):
             return subject
         cuts, body = Cuts(subject), graph.read(subject["main"])
-        if self.found is not None and self.found.suits(body, cuts):
-            way, others = self.found, False
-        else:
-            found = ways(subject, cuts, chip)
-            way, others = next((one for one in found if one.is_tight == self.told), found[0]), len(found) > 1
+        found = self.found
+        way = found if found is not None and found.suits(body, cuts) else best_way(subject, cuts, chip)
         choice = way.choice
         body = replace(body, calls=tuple(body.calls[at] for at in choice.order))
-        said = {SEARCH: [choice.cycles, choice.bound_cycles], TIGHT: [way.is_tight, others], WAY: way.numbers}
+        said = {SEARCH: [choice.cycles, choice.bound_cycles], WAY: way.numbers}
         return scheduled(subject, body, cuts, choice.counts, choice.breaks, said)
 
 

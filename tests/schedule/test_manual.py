@@ -126,8 +126,8 @@ def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
 
 
-@pytest.mark.parametrize(("last", "copies"), [(80, False), (95, True)])
-def test_weights_are_copied_or_not_again_once_calls_share_kernels(
+@pytest.mark.parametrize(("last", "copies"), [(80, True), (95, False)])
+def test_weights_are_copied_once_it_is_known_which_calls_share_kernels(
     monkeypatch: pytest.MonkeyPatch, last: int, copies: bool
 ) -> None:
     weights = {name: RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8 for name in "wv"}
@@ -135,20 +135,17 @@ def test_weights_are_copied_or_not_again_once_calls_share_kernels(
     source, chip = model(nodes, {"x": (4, 64, 4, 4)}, ["y"], **weights), load_chip("tiny")
     told = parse_schedule('clusters = 1\n[pieces]\n"b" = 4\n"y" = 4\n')
     kernels = driver.plan(source, chip, driver.Options(schedule=told), Observer())
-    assert kernels.has_copies
-    cycles = {(True, False): 100, (False, False): 110, (True, True): 90, (False, True): last}
+    assert kernels.with_copies().has_copies and not kernels.has_copies
+    cycles = {(False, True): 90, (True, True): last}
 
     def taken(found: driver.Compilation) -> int:
         return cycles[found.kernels.has_copies, bool(found.kernels.together)]
 
     monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(taken))
-    monkeypatch.setattr(driver, "others_read", lambda kernels: False)
-    monkeypatch.setattr(driver, "kept_in_l1", lambda kernels, manual, *, kept: with_all_together(kernels))
-    found = driver._fastest(kernels, chip, driver.Options(), Observer())
+    found = driver._copied_or_not(kernels, driver._compiled(with_all_together(kernels)))
     assert found.kernels.has_copies == copies and found.kernels.together
-    again = kernels if copies else kernels.without_copies()
-    model_again = driver._compiled(with_all_together(again), chip, driver.Options(), Observer()).model
-    assert found.model.segments[0].program.instrs == model_again.segments[0].program.instrs
+    again = driver._compiled(with_all_together(kernels.with_copies() if copies else kernels))
+    assert found.model.segments[0].program.instrs == again.model.segments[0].program.instrs
 
 
 def with_all_together(kernels: ModelKernels) -> ModelKernels:

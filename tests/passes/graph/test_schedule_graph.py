@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from compiler.runtime.loaded import load
 from compiler.schedule.automatic import Way
 from compiler.schedule.choice import Choice
 from compiler.schedule.cuts import Cuts
-from compiler.schedule.noted import WAY, is_tight
+from compiler.schedule.noted import WAY
 from compiler.target import load_chip
 from passes.graph import schedule_graph
 from passes.graph.group_operators import GroupOperators
@@ -108,7 +107,7 @@ def test_reports_name_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 def _force(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
     """So many pieces for each call that is no view, whatever fits."""
 
-    def forced(module: Any, cuts: Cuts, chip: Any) -> list[Way]:
+    def forced(module: Any, cuts: Cuts, chip: Any) -> Way:
         del chip
         body = graph.read(module["main"])
         found, given = list[int](), iter(counts)
@@ -116,10 +115,10 @@ def _force(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
             is_view = graph.attribute(module[call.callee], "tw.schedule") == "view"
             found.append(found[-1] if is_view and found else next(given))
             assert found[-1] in cuts.counts(call, [2, 4], frozenset(body.params))
-        return [Way(Choice(tuple(range(len(found))), tuple(found), 0))]
+        return Way(Choice(tuple(range(len(found))), tuple(found), 0))
 
     monkeypatch.setattr(schedule_graph, "fits", lambda storage, chip: False)
-    monkeypatch.setattr(schedule_graph, "ways", forced)
+    monkeypatch.setattr(schedule_graph, "best_way", forced)
 
 
 def test_a_model_that_does_not_fit_is_cut() -> None:
@@ -137,28 +136,6 @@ def test_a_model_that_does_not_fit_is_cut() -> None:
     assert cycles[0] < cycles[1]
 
 
-@pytest.mark.parametrize("tight_cycles", [99.0, 102.0, 110.0])
-def test_programs_tell_whether_kernels_need_room(
-    tight_cycles: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Of two ways that are thought to be about as good, the one whose program clearly is faster; it is remembered."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    order = tuple(range(len(calls(grouped(NODES[:4], ["d"])))))
-    both = [Way(Choice(order, (count,) * len(order), 100), tight) for tight, count in ((True, 4), (False, 2))]
-    monkeypatch.setattr(schedule_graph, "fits", lambda storage, chip: False)
-    monkeypatch.setattr(schedule_graph, "ways", lambda module, cuts, chip: both)
-    cycles = {False: 100.0, True: tight_cycles}
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", None)
-    monkeypatch.setattr(driver.Compilation, "predicted_cycles", property(lambda self: cycles[is_tight(self.module)]))
-    source = model(NODES[:4], SHAPES, ["d"], **WEIGHTS)
-    first = driver.compile_model(source, load_chip("tiny"))
-    assert is_tight(first.module) == (tight_cycles < 110), "what is hardly faster is not known to be"
-    monkeypatch.setattr(driver, "_searched", None)
-    again = driver.compile_model(source, load_chip("tiny"))
-    assert is_tight(again.module) == is_tight(first.module)
-    assert [step.nodes for step in again.steps] == [step.nodes for step in first.steps]
-
-
 def test_a_way_that_was_found_before_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     module = grouped(NODES, ["y"])
     count = len(graph.read(module["main"]).calls)
@@ -167,7 +144,7 @@ def test_a_way_that_was_found_before_is_not_searched_for(monkeypatch: pytest.Mon
     found = Way.of(graph.attribute(searched["main"], WAY))
     assert found is not None
     assert Way.of(found.numbers) == found
-    monkeypatch.setattr(schedule_graph, "ways", lambda *_: [Way(Choice(tuple(range(count)), (1,) * count, 7))])
+    monkeypatch.setattr(schedule_graph, "best_way", lambda *_: Way(Choice(tuple(range(count)), (1,) * count, 7)))
     again = ScheduleGraph(found=found).run(module, load_chip("tiny"))
     assert calls(again) == calls(searched)
     for wrong in (
