@@ -30,9 +30,9 @@ class Decisions:
     clusters: int  # how many of them run it, each on its part of the batch; none where all work together
     way: Way | None  # how calls run, where that was searched for
     bands: bool  # whether calls may run in bands
-    copies: bool  # whether constants may be copied to LLB
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
     sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
+    copied: tuple[str, ...]  # constants that may be copied to LLB
     fetched: tuple[str, ...]  # what kernels bring to LLB for those behind them
 
 
@@ -69,14 +69,15 @@ def _decisions(content: Any) -> Decisions | None:
     """None where somebody else wrote the entry."""
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
-    together, sums, clusters, fetched = (content[name] for name in ("together", "sums", "clusters", "fetched"))
-    if not all(isinstance(each, list) for each in (together, sums, fetched)):
+    together, sums, clusters = (content[name] for name in ("together", "sums", "clusters"))
+    copied, fetched = (content[name] for name in ("copied", "fetched"))
+    if not all(isinstance(each, list) for each in (together, sums, copied, fetched)):
         return None
     if not all(isinstance(each, list) for each in together):
         return None
     if not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
-    bands, copies = (content[name] is True for name in ("bands", "copies"))
     way = None if content["way"] is None else Way.of(content["way"])
-    return Decisions(clusters, way, bands, copies, calls, tuple(sums), tuple(map(str, fetched)))
+    names = tuple(map(str, copied)), tuple(map(str, fetched))
+    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), *names)

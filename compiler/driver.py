@@ -19,7 +19,7 @@ from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions, Memory
-from compiler.fetching import FETCHES, wanted, with_fetches
+from compiler.fetching import FETCHES, Traffic, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.kept_in_l1 import kept_in_l1, others_read
@@ -139,8 +139,8 @@ def _as_decided(
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
     told = pipeline.Told(decided.clusters, way=decided.way)
     kernels = _planned(imported, chip, options, observer, told, decided)
-    if decided.copies:
-        kernels = kernels.with_copies()
+    if decided.copied:
+        kernels = kernels.with_copies(decided.copied)
     together = named(kernels.module, decided.together)
     if together is None:
         return None
@@ -219,12 +219,14 @@ def _kept_or_not(apart: ModelKernels, alone: Compilation) -> Compilation:
 
 
 def _copied_or_not(apart: ModelKernels, found: Compilation) -> Compilation:
-    """The program with copies of constants in LLB, if it is faster: they take room, and time, and where constants are
-    read again that may run under the kernel before.
+    """The program with copies of constants in LLB that kernels read again and again and wait for, if it is faster:
+    copies take room and time.
     """
-    copying = apart.with_copies()
+    traffic = Traffic(apart.chip)
+    waiting = [step for step in found.steps if step.kernel is not None and traffic.is_bound(step.kernel.code)]
+    copying = apart.with_copies({name for step in waiting for name in step.arguments})
     together = named(copying.module, found.kernels.together)
-    if not copying.has_copies or together is None:
+    if not copying.copied or together is None:
         return found
     other = _compiled(copying.with_together(together) if together else copying)
     return other if _is_faster(other, found) else found

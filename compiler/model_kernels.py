@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -77,10 +77,10 @@ class ModelKernels:
         observer: pipeline.Observer,
         *,
         parts: bool = True,
-        copies: bool = False,
+        copies: Collection[str] = (),
         decided: Decisions | None = None,
     ) -> None:
-        self.clusters, self._may_copy = clusters_of(module), copies
+        self.clusters, self._may_copy = clusters_of(module), frozenset(copies)
         self.imported, self.module, self.whole_chip = imported, module, chip
         self.chip = chip_of(module, chip)  # what kernels are compiled for
         self.options, self.observer = options, observer
@@ -362,20 +362,21 @@ class ModelKernels:
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
         fetched = tuple(self.fetched)
-        return Decisions(self.clusters, self._way, bands, self._may_copy, self.together, self._in_order, fetched)
+        copied = tuple(sorted(self._may_copy))
+        return Decisions(self.clusters, self._way, bands, self.together, self._in_order, copied, fetched)
 
     def is_given(self, name: str) -> bool:
         """Whether a buffer holds what the model is given: no kernel writes it."""
         return name not in self.buffers.parts.bands and self.buffers.role(name) in ("input", "constant")
 
     @property
-    def has_copies(self) -> bool:
-        """Whether constants are copied to LLB, for kernels that read them again and again."""
-        return bool(self._copies)
+    def copied(self) -> frozenset[str]:
+        """The constants that are copied to LLB, for kernels that read them again and again."""
+        return frozenset(self._copies)
 
-    def with_copies(self) -> ModelKernels:
-        """The same, with constants that are read again and again read from LLB."""
-        return self._other(self.module, copies=True)
+    def with_copies(self, names: Collection[str]) -> ModelKernels:
+        """The same, with those of the constants that are read again and again read from LLB."""
+        return self._other(self.module, copies=names)
 
     def with_fetched(self, names: Sequence[str]) -> ModelKernels:
         """The same where these are brought to LLB by kernels that run before their readers."""
@@ -385,7 +386,7 @@ class ModelKernels:
         other._near |= set(other.fetched.values())
         return other
 
-    def _other(self, module: Any, *, copies: bool) -> ModelKernels:
+    def _other(self, module: Any, *, copies: Collection[str]) -> ModelKernels:
         given = self.imported, module, self.whole_chip, self.options, self.observer
         other = ModelKernels(*given, copies=copies, decided=self._decided)
         other._compiled, other._halves, other._told = self._compiled, self._halves, self._told

@@ -18,7 +18,7 @@ what lives between kernels a copy: in its LLB, or in a piece of DDR of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -191,10 +191,10 @@ def foresee(
     chip: Chip,
     in_place: Sequence[Sequence[tuple[int, int]]] = (),
     *,
-    copies: bool = True,
+    copies: Container[str] = (),
     gathered: Mapping[str, int] = MappingProxyType({}),
 ) -> Foreseen:
-    """What will be when kernels with these arguments run one after another, with ``copies`` of constants or without.
+    """What will be when kernels with these arguments run one after another, with ``copies`` of some constants.
 
     ``in_place``: by step, which arguments may be written over which others. ``gathered``: how many bytes are read of
     tables by indices.
@@ -210,7 +210,7 @@ def foresee(
     beside = chip.memory_bytes("llb") - kept.capacity
     kept.capacity += int(beside * COPIED_SHARE)
     beside = chip.memory_bytes("llb") - kept.capacity
-    again = _read_again(steps, buffers, lives, gathered)[:MOST_COPIES] if copies else []
+    again = [one for one in _read_again(steps, buffers, lives, gathered)[:MOST_COPIES] if one[0] in copies]
     copied = tuple(name for name, life in again if kept.place(name, life))
     near = kept.offsets.keys() - set(copied)
     near |= {part.name for part in parts.values() if part.whole in kept.offsets}

@@ -119,9 +119,10 @@ def test_kernels_have_less_room_where_all_else_then_stays_in_llb() -> None:
 def test_a_table_of_few_rows_that_are_read_often_is_worth_a_copy() -> None:
     few = GraphBuffer("few", "uint8", (256,), 256, "constant")
     for times, expected in ((LEAST_GATHERED_BYTES // 256, ("few",)), (LEAST_READERS, ())):
-        assert foresee([("few",)], [few], TINY, gathered={"few": 256 * times}).copied == expected
+        found = foresee([("few",)], [few], TINY, copies={"few"}, gathered={"few": 256 * times})
+        assert found.copied == expected
     many = GraphBuffer("many", "uint8", (LEAST_GATHERED_BYTES,), LEAST_GATHERED_BYTES, "constant")
-    assert not foresee([("many",)], [many], TINY, gathered={"many": LEAST_GATHERED_BYTES}).copied
+    assert not foresee([("many",)], [many], TINY, copies={"many"}, gathered={"many": LEAST_GATHERED_BYTES}).copied
 
 
 def test_constants_that_many_kernels_read_are_worth_a_copy() -> None:
@@ -129,13 +130,13 @@ def test_constants_that_many_kernels_read_are_worth_a_copy() -> None:
     given = {"w": size, "v": size, "small": LEAST_COPIED_BYTES // 2, "huge": 8 * size}
     buffers = [GraphBuffer(name, "uint8", (bytes_,), bytes_, "constant") for name, bytes_ in given.items()]
     steps = [("w", "v", "small", "huge")] * (LEAST_READERS - 1)
-    assert not foresee(steps, buffers, TINY).copied
-    found = foresee([*steps, ("w", "small", "huge")], buffers, TINY)
+    assert not foresee(steps, buffers, TINY, copies=given).copied
+    found = foresee([*steps, ("w", "small", "huge")], buffers, TINY, copies=given)
     assert found.copied == ("w",) and not found.near
-    without = foresee([*steps, ("w", "small", "huge")], buffers, TINY, copies=False)
+    without = foresee([*steps, ("w", "small", "huge")], buffers, TINY)
     assert not without.copied and min(without.room_bytes) > min(found.room_bytes)
     between = GraphBuffer("t", "uint8", (6 * size,), 6 * size, "intermediate")
-    found = foresee([(*names, "t") for names in [*steps, ("w",)] * 3], [*buffers, between], TINY)
+    found = foresee([(*names, "t") for names in [*steps, ("w",)] * 3], [*buffers, between], TINY, copies=given)
     assert found.near == {"t"} and len(found.copied) < 2, "what lives between kernels comes first"
 
 

@@ -135,16 +135,17 @@ def test_weights_are_copied_once_it_is_known_which_calls_share_kernels(
     source, chip = model(nodes, {"x": (4, 64, 4, 4)}, ["y"], **weights), load_chip("tiny")
     told = parse_schedule('clusters = 1\n[pieces]\n"b" = 4\n"y" = 4\n')
     kernels = driver.plan(source, chip, driver.Options(schedule=told), Observer())
-    assert kernels.with_copies().has_copies and not kernels.has_copies
+    copying = kernels.with_copies({*kernels.buffers.declared})
+    assert len(copying.copied) == 2 and not kernels.copied
     cycles = {(False, True): 90, (True, True): last}
 
     def taken(found: driver.Compilation) -> int:
-        return cycles[found.kernels.has_copies, bool(found.kernels.together)]
+        return cycles[bool(found.kernels.copied), bool(found.kernels.together)]
 
     monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(taken))
     found = driver._copied_or_not(kernels, driver._compiled(with_all_together(kernels)))
-    assert found.kernels.has_copies == copies and found.kernels.together
-    again = driver._compiled(with_all_together(kernels.with_copies() if copies else kernels))
+    assert found.kernels.copied == (copying.copied if copies else frozenset()) and found.kernels.together
+    again = driver._compiled(with_all_together(copying if copies else kernels))
     assert found.model.segments[0].program.instrs == again.model.segments[0].program.instrs
 
 
