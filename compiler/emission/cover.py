@@ -120,10 +120,12 @@ class Cover:
         return Step(term, operands, below + own + tie, accumulates)
 
     def _may_accumulate(self, accumulates: Term, operands: tuple[Term, ...], term: Term) -> bool:
-        """Whether an operand may be worked out where the result goes: nothing else holds it, and it is as large."""
+        """Whether an operand may be worked out where the result goes: nothing else holds it, it is as large, and what
+        the destination holds is no other operand, which would be lost.
+        """
         if accumulates == self.in_place:
             return True
-        if self.is_operand(accumulates) or operands.count(accumulates) != 1:
+        if self.is_operand(accumulates) or operands.count(accumulates) != 1 or self.in_place in operands:
             return False
         return self.elements(accumulates) == self.elements(term)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
@@ -20,11 +20,46 @@ from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim
 from compiler.operators.recurrent_cells import Cell
 from compiler.operators.registry import operator
 
-GATES = 4
-# Which axis counts rows of the batch: of the products, the weights and the states, and of what is made of them.
-BATCH_OF_INPUTS = (1, None, 0, 0)
-BATCH_OF_RESULTS = (2, 1, 1)
+# Which axis counts rows of the batch: of the products with the inputs and the states, and of what is made of them.
+BATCH_OF_PRODUCTS, BATCH_OF_STATES, BATCH_OF_OUTPUTS, BATCH_OF_LAST = 1, 0, 2, 1
 _CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side
+
+
+@dataclass(frozen=True)
+class Form:
+    """What networks of one kind have in every step; their gates lie side by side."""
+
+    products: tuple[int, ...]  # with what a step has made so far, one after the other: of how many gates each
+    states: int = 1
+    has_bias: bool = False  # of the last gate, that belongs to the product only
+
+    @property
+    def gates(self) -> int:
+        return sum(self.products)
+
+    @property
+    def inputs(self) -> int:
+        return 2 + self.states + self.has_bias
+
+    @property
+    def axes_of_inputs(self) -> tuple[int | None, ...]:
+        """Which of them count rows of the batch."""
+        states = (BATCH_OF_STATES,) * self.states
+        return (BATCH_OF_PRODUCTS, None, *states, *(None,) * self.has_bias)
+
+    @property
+    def axes_of_results(self) -> tuple[int, ...]:
+        return (BATCH_OF_OUTPUTS, *(BATCH_OF_LAST,) * self.states)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns of a product, done in blocks that are alike."""
+
+    product: int
+    first: int  # of the product's columns
+    columns: int  # of a block
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -32,8 +67,8 @@ class Places:
     """Where the buffers lie, and what is done at once. The default is one core that has one memory."""
 
     rows: int  # of the batch that a core works on at once
-    columns: int  # of the product, at once
-    depth: int  # of the product, at once
+    pieces: tuple[Piece, ...]  # of all products
+    depth: int  # of the products, at once
     row_cores: int = 1  # that share the rows of a direction
     directions: int = 1  # that one core works on, one after the other
     held: bool = True  # whether the weights stay beside the cube, or are read in every step
@@ -60,69 +95,148 @@ def lstm_steps(
     hidden, gates * hidden] those of the output of the step before; ``first_output`` and ``first_cell`` are [batch,
     directions, hidden]. All directions have the same ``activations``.
     """
-    attributes = {
-        "direction": direction,
-        "activations": activations,
-        "alphas": alphas,
-        "betas": betas,
-        "clip": clip,
-        "input_forget": input_forget,
-    }
-    return build([products, weights, first_output, first_cell], attributes)
+    attributes = _attributes(direction, activations, alphas, betas, clip) | {"input_forget": input_forget}
+    return build(_Lstm, [products, weights, first_output, first_cell], attributes)
 
 
-def built_again(func: Any, places: Places) -> tirx.PrimFunc:
-    """The function of a kernel with other places."""
-    return build(list(func.params)[:4], json.loads(str(func.attrs["tw.attributes"])), places)
+@operator("tilewright::GruSteps", schedule="recurrence")
+def gru_steps(
+    products: te.Tensor,
+    weights: te.Tensor,
+    first_output: te.Tensor,
+    *,
+    direction: str,
+    activations: tuple[str, ...],
+    alphas: tuple[float, ...],
+    betas: tuple[float, ...],
+    clip: float = 0.0,
+) -> tirx.PrimFunc:
+    """The same of a GRU that resets its state before the product for the candidate."""
+    attributes = _attributes(direction, activations, alphas, betas, clip)
+    return build(_Gru, [products, weights, first_output], attributes)
 
 
-def of_other_shapes(func: Any, params: Sequence[Any]) -> tirx.PrimFunc:
-    """The operator's function for other parameters."""
-    return build(list(params)[:4], json.loads(str(func.attrs["tw.attributes"])))
+@operator("tilewright::GruLinearSteps", schedule="recurrence")
+def gru_linear_steps(
+    products: te.Tensor,
+    weights: te.Tensor,
+    first_output: te.Tensor,
+    bias: te.Tensor,
+    *,
+    direction: str,
+    activations: tuple[str, ...],
+    alphas: tuple[float, ...],
+    betas: tuple[float, ...],
+    clip: float = 0.0,
+) -> tirx.PrimFunc:
+    """The same of a GRU that resets the product of its state, with its ``bias`` [directions, hidden]."""
+    attributes = _attributes(direction, activations, alphas, betas, clip)
+    return build(_LinearGru, [products, weights, first_output, bias], attributes)
 
 
-def build(inputs: list[Any], attributes: dict[str, Any], places: Places | None = None) -> tirx.PrimFunc:
+@operator("tilewright::RnnSteps", schedule="recurrence")
+def rnn_steps(
+    products: te.Tensor,
+    weights: te.Tensor,
+    first_output: te.Tensor,
+    *,
+    direction: str,
+    activations: tuple[str, ...],
+    alphas: tuple[float, ...],
+    betas: tuple[float, ...],
+    clip: float = 0.0,
+) -> tirx.PrimFunc:
+    """The same of a network whose output is its only gate."""
+    attributes = _attributes(direction, activations, alphas, betas, clip)
+    return build(_Rnn, [products, weights, first_output], attributes)
+
+
+def _attributes(
+    direction: str, activations: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...], clip: float
+) -> dict[str, Any]:
+    return {"direction": direction, "activations": activations, "alphas": alphas, "betas": betas, "clip": clip}
+
+
+def form_of(func: Any) -> Form:
+    """Of an operator's function, or a kernel's."""
+    return _kind_of(func).form
+
+
+def _kind_of(func: Any) -> type[_Kind]:
+    return _KINDS[str(func.attrs["tw.operator"])]
+
+
+def built_again(func: Any, places: Places | None = None, params: Sequence[Any] | None = None) -> tirx.PrimFunc:
+    """The function of an operator or a kernel with other places, or for other parameters."""
+    inputs = list(func.params if params is None else params)[: form_of(func).inputs]
+    return build(_kind_of(func), inputs, json.loads(str(func.attrs["tw.attributes"])), places)
+
+
+def build(
+    kind: type[_Kind], inputs: list[Any], attributes: dict[str, Any], places: Places | None = None
+) -> tirx.PrimFunc:
     """Without places, all is done at once."""
     (batch, directions, hidden), dtype = shape_of(inputs[2]), dtype_of(inputs[2])
-    places = places or Places(batch, GATES * hidden, hidden)
+    whole = (Piece(number, 0, gates * hidden) for number, gates in enumerate(kind.form.products))
+    places = places or Places(batch, tuple(whole), hidden)
     state = (directions, batch, hidden)
-    outputs = [((shape_of(inputs[0])[0], *state), dtype), (state, dtype), (state, dtype)]
-    return prim_function(inputs, outputs, lambda *buffers: _Lstm.of(buffers, attributes, places).write())
+    outputs = [((shape_of(inputs[0])[0], *state), dtype), *[(state, dtype)] * kind.form.states]
+    return prim_function(inputs, outputs, lambda *buffers: _Network.of(kind, buffers, attributes, places).write())
 
 
 @dataclass(frozen=True)
-class _Lstm:
+class _Network:
+    kind: type[_Kind]
     products: Buffer
     weights: Buffer
-    first_output: Buffer
-    first_cell: Buffer
+    first: tuple[Buffer, ...]  # states
+    bias: Buffer | None
     outputs: Buffer
-    last_output: Buffer
-    last_cell: Buffer
+    last: tuple[Buffer, ...]
     cell: Cell
-    direction: str
-    input_forget: bool
+    attributes: dict[str, Any]
     places: Places
 
     @staticmethod
-    def of(buffers: tuple[Buffer, ...], attributes: dict[str, Any], places: Places) -> _Lstm:
+    def of(kind: type[_Kind], buffers: tuple[Buffer, ...], attributes: dict[str, Any], places: Places) -> _Network:
         names, alphas, betas = (tuple(attributes[name]) for name in ("activations", "alphas", "betas"))
-        cell = Cell(names, alphas, betas, attributes["clip"])
-        products, weights, *states, outputs, last_output, last_cell = buffers
-        given, made = (products, weights, states[0], states[1]), (outputs, last_output, last_cell)
-        return _Lstm(*given, *made, cell, attributes["direction"], attributes["input_forget"], places)
+        cell, form = Cell(names, alphas, betas, attributes["clip"]), kind.form
+        (products, weights, *first), (outputs, *last) = buffers[: form.inputs], buffers[form.inputs :]
+        bias = first.pop() if form.has_bias else None
+        return _Network(
+            kind, products, weights, tuple(first), bias, outputs, tuple(last), cell, attributes, places,
+        )  # fmt: skip
 
     @property
     def hidden(self) -> int:
-        return shape_of(self.first_output)[2]
+        return shape_of(self.first[0])[2]
+
+    @property
+    def columns(self) -> int:
+        """Of all gates."""
+        return self.kind.form.gates * self.hidden
+
+    def columns_of(self, product: int) -> tuple[int, int]:
+        """Where those of a product begin, and how many there are."""
+        gates = self.kind.form.products
+        return sum(gates[:product]) * self.hidden, gates[product] * self.hidden
+
+    @property
+    def whole_depth(self) -> bool:
+        return self.places.depth == self.hidden
+
+    @property
+    def at_once(self) -> bool:
+        """Whether there is room beside the cube for the weights of all products."""
+        return self.whole_depth and all(piece.blocks == 1 for piece in self.places.pieces)
 
     def write(self) -> None:
-        batch, directions, _ = shape_of(self.first_output)
+        batch, directions, _ = shape_of(self.first[0])
         blocks = batch // self.places.rows
         trips = blocks // self.places.row_cores
         kept = _Kept.of(self)
-        given = [self.products, self.weights, self.first_output, self.first_cell]
-        made = [self.outputs, self.last_output, self.last_cell, *kept.buffers]
+        given = [self.products, self.weights, *self.first, *([] if self.bias is None else [self.bias])]
+        made = [self.outputs, *self.last, *kept.buffers]
         with (
             self._cores(directions // self.places.directions, self.places.row_cores) as (part, core),
             ordered_block("steps", [*given, *kept.buffers], made),
@@ -130,7 +244,8 @@ class _Lstm:
         ):
             d = part * self.places.directions + own[0] if own else part
             if self.places.held:
-                self.copy_marked(kept.weights, (0, 0), lambda k, n: self.weights[d, k, n])
+                for number, weights in enumerate(kept.weights):
+                    self.copy_marked(weights, (0, self.columns_of(number)[0]), lambda k, n: self.weights[d, k, n])
             with loops(trips) as (trip,):
                 _Block(self, kept, d, (core * trips + trip) * self.places.rows).write()
 
@@ -162,50 +277,56 @@ class _Lstm:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What lies on the chip. The product's sums and both its factors have places beside the cube."""
+    """What lies on the chip. The sums of products and both their factors have places beside the cube."""
 
-    weights: Buffer  # in L1: all, or what is multiplied at once
+    weights: list[Buffer]  # in L1: all of each product, or of each piece what is multiplied at once
     output: Buffer  # in L1: of the step before
     left: Buffer
-    right: Buffer
-    sums: Buffer
+    right: list[Buffer]  # of each piece
+    sums: list[Buffer]  # of each piece
     gates: Buffer
     inputs: Buffer  # the products with the inputs of a step
-    cell: Buffer  # in fp32
-    given_cell: Buffer
-    state: Buffer  # the output, and at the end the cell, in the type of the result
+    own: dict[str, Buffer]  # of a kind of networks
+    state: Buffer  # the output, in the type of the result
 
     @staticmethod
-    def of(network: _Lstm) -> _Kept:
+    def of(network: _Network) -> _Kept:
         places, hidden, dtype = network.places, network.hidden, str(network.products.dtype)
 
         def buffer(scope: str, dtype: str, *shape: int) -> Buffer:
             return scratch(shape, dtype, scope if places.scopes else "global")
 
-        rows, columns = places.rows, GATES * hidden
+        rows, widths = places.rows, [piece.columns for piece in places.pieces]
+        whole = [gates * hidden for gates in network.kind.form.products]
+        beside = [(hidden, width) for width in whole] if places.held else [(places.depth, width) for width in widths]
         return _Kept(
-            weights=buffer("shared.l1", dtype, *((hidden, columns) if places.held else (places.depth, places.columns))),
+            weights=[buffer("shared.l1", dtype, *shape) for shape in beside],
             output=buffer("shared.l1", dtype, rows, hidden),
             left=buffer("local.l0a", dtype, rows, places.depth),
-            right=buffer("local.l0b", dtype, places.depth, places.columns),
-            sums=buffer("local.l0c", "float32", rows, places.columns),
-            gates=buffer("local.ub", "float32", rows, columns),
-            inputs=buffer("local.ub", dtype, rows, columns),
-            cell=buffer("local.ub", "float32", rows, hidden),
-            given_cell=buffer("local.ub", dtype, rows, hidden),
+            right=[buffer("local.l0b", dtype, places.depth, width) for width in widths],
+            sums=[buffer("local.l0c", "float32", rows, width) for width in widths],
+            gates=buffer("local.ub", "float32", rows, network.columns),
+            inputs=buffer("local.ub", dtype, rows, network.columns),
+            own={
+                name: buffer(scope, kind or dtype, *(hidden if extent < 0 else extent or rows for extent in shape))
+                for name, (scope, kind, *shape) in network.kind.own.items()
+            },
             state=buffer("local.ub", dtype, rows, hidden),
         )
 
     @property
     def buffers(self) -> list[Buffer]:
-        return list(vars(self).values())
+        return [
+            *self.weights, self.output, self.left, *self.right, *self.sums, self.gates, self.inputs,
+            *self.own.values(), self.state,
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Block:
     """Rows of the batch from ``first`` on, in direction ``d``."""
 
-    network: _Lstm
+    network: _Network
     kept: _Kept
     d: Any
     first: Any
@@ -213,94 +334,252 @@ class _Block:
     def write(self) -> None:
         network, kept = self.network, self.kept
         rows, hidden = network.places.rows, network.hidden
-        steps = shape_of(network.outputs)[0]
-        network.copy_marked(kept.output, (0, 0), lambda b, k: network.first_output[self.first + b, self.d, k])
-        with loops(rows, hidden) as (b, j):
-            store(kept.given_cell, network.first_cell[self.first + b, self.d, j], b, j)
-        with loops(rows, hidden) as (b, j):
-            store(kept.cell, kept.given_cell[b, j].astype("float32"), b, j)
-        if self._one_product and network.places.held:
-            network.copy_marked(kept.right, (0, 0), lambda k, n: kept.weights[k, n])
-        self._bring_output()
+        steps, kind = shape_of(network.outputs)[0], network.kind(self)
+        network.copy_marked(kept.output, (0, 0), lambda b, k: network.first[0][self.first + b, self.d, k])
+        kind.begin()
+        if network.at_once and network.places.held:
+            for number, piece in enumerate(network.places.pieces):
+                self._bring_right(number, 0, piece.first)
+        self.bring(kept.output)
         with loops(steps) as (step,):
             time = self._time(step, steps)
-            with loops(rows, GATES * hidden) as (b, n):
-                column = self.d * (GATES * hidden) + n
+            with loops(rows, network.columns) as (b, n):
+                column = self.d * network.columns + n
                 store(kept.inputs, network.products[time, self.first + b, column], b, n)
-            self._multiply()
-            with loops(rows, GATES * hidden) as (b, n):
-                store(kept.gates, kept.gates[b, n] + kept.inputs[b, n].astype("float32"), b, n)
-            self._step()
+            kind.step()
             network.copy_marked(kept.output, (0, 0), lambda b, k: kept.state[b, k])
-            self._bring_output()  # before the state leaves the core: the next step waits for it
+            self.bring(kept.output)  # before the state leaves the core: the next step waits for it
             with loops(rows, hidden) as (b, j):
                 store(network.outputs, kept.state[b, j], time, self.d, self.first + b, j)
         with loops(rows, hidden) as (b, j):
-            store(network.last_output, kept.state[b, j], self.d, self.first + b, j)
-        with loops(rows, hidden) as (b, j):
-            store(kept.given_cell, kept.cell[b, j].astype(str(kept.given_cell.dtype)), b, j)
-        with loops(rows, hidden) as (b, j):
-            store(network.last_cell, kept.given_cell[b, j], self.d, self.first + b, j)
+            store(network.last[0], kept.state[b, j], self.d, self.first + b, j)
+        kind.end()
 
-    @property
-    def _whole_depth(self) -> bool:
-        return self.network.places.depth == self.network.hidden
-
-    @property
-    def _one_product(self) -> bool:
-        return self._whole_depth and self.network.places.columns == GATES * self.network.hidden
-
-    def _bring_output(self) -> None:
-        """Once a step, where there is room beside the cube for all of it."""
-        if self._whole_depth:
-            self.network.copy_marked(self.kept.left, (0, 0), lambda b, depth: self.kept.output[b, depth])
+    def bring(self, factor: Buffer) -> None:
+        """What a product multiplies, in one piece, where there is room beside the cube for all of it."""
+        if self.network.whole_depth:
+            self.network.copy_marked(self.kept.left, (0, 0), lambda b, depth: factor[b, depth])
 
     def _time(self, step: Any, steps: int) -> Any:
-        if self.network.direction == "forward":
+        direction = self.network.attributes["direction"]
+        if direction == "forward":
             return step
-        if self.network.direction == "reverse":
+        if direction == "reverse":
             return steps - 1 - step
         return step + self.d * (steps - 1 - 2 * step)
 
+    def multiply(self, number: int, factor: Buffer) -> None:
+        """The gates of a product: what was brought, times its weights."""
+        for at, piece in enumerate(self.network.places.pieces):
+            if piece.product == number:
+                self._multiply_piece(at, piece, factor)
+
+    def _multiply_piece(self, number: int, piece: Piece, factor: Buffer) -> None:
+        network, kept, columns = self.network, self.kept, piece.columns
+        places, sums, right = network.places, kept.sums[number], kept.right[number]
+        with loops(piece.blocks) as (block,):
+            column = piece.first + block * columns
+            with network.marked("start", places.rows, columns) as (b, n):
+                store(sums, tirx.const(0, "float32"), b, n)
+            with loops(network.hidden // places.depth) as (chunk,):
+                k = chunk * places.depth
+                if not network.whole_depth:
+                    start = 0, k
+                    network.copy_marked(kept.left, start, lambda b, depth: factor[b, depth])
+                if not (places.held and network.at_once):
+                    self._bring_right(number, k, column)
+                with network.marked("product", places.rows, columns, places.depth) as (b, n, k):
+                    product = kept.left[b, k].astype("float32") * right[k, n].astype("float32")
+                    store(sums, sums[b, n] + product, b, n)
+            first = network.columns_of(piece.product)[0] + column
+            with network.marked("result", places.rows, columns) as (b, n):
+                store(kept.gates, sums[b, n], b, first + n)
+
+    def _bring_right(self, number: int, k: Any, column: Any) -> None:
+        """Weights of a piece to the cube: from L1, or through it."""
+        network, kept = self.network, self.kept
+        product = network.places.pieces[number].product
+        if network.places.held:
+            weights = kept.weights[product]
+            network.copy_marked(kept.right[number], (k, column), lambda depth, n: weights[depth, n])
+            return
+        weights, start = kept.weights[number], (k, network.columns_of(product)[0] + column)
+        network.copy_marked(weights, start, lambda depth, n: network.weights[self.d, depth, n])
+        network.copy_marked(kept.right[number], (0, 0), lambda depth, n: weights[depth, n])
+
+    def add_inputs(self, first: int, gates: int) -> None:
+        """To so many gates."""
+        kept, hidden = self.kept, self.network.hidden
+        with loops(self.network.places.rows, gates * hidden) as (b, n):
+            at = first * hidden + n
+            store(kept.gates, kept.gates[b, at] + kept.inputs[b, at].astype("float32"), b, at)
+
+    def activate(self, which: int, first: int, gates: int) -> None:
+        """So many gates, in place."""
+        kept, hidden, cell = self.kept, self.network.hidden, self.network.cell
+        with loops(self.network.places.rows, gates * hidden) as (b, n):
+            at = first * hidden + n
+            store(kept.gates, cell.activate(which, kept.gates[b, at]), b, at)
+
+    def gate(self, number: int, b: Any, j: Any) -> Any:
+        return self.kept.gates[b, number * self.network.hidden + j]
+
+
+# ---- kinds of networks -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a step does between the products with the inputs and the output, which it leaves in ``kept.state``."""
+
+    form: ClassVar[Form]
+    # Buffers of its own by name: scope, element type (none: that of the result), rows (0: as many as a block has) and
+    # columns (-1: as many as a state has).
+    own: ClassVar[dict[str, tuple[str, str, int, int]]] = {}
+
+    block: _Block
+
+    def begin(self) -> None:
+        """Before the first step."""
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """After the last one, whose output has left."""
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.block.network.places.rows, self.block.network.hidden
+
+    def _store_state(self, value: Callable[[Any, Any], Any]) -> None:
+        state = self.block.kept.state
+        with loops(*self._shape) as (b, j):
+            store(state, value(b, j).astype(str(state.dtype)), b, j)
+
     def _multiply(self) -> None:
-        network, kept = self.network, self.kept
-        places, hidden = network.places, network.hidden
-        with loops(GATES * hidden // places.columns) as (block,):
-            column = block * places.columns
-            with network.marked("start", places.rows, places.columns) as (b, n):
-                store(kept.sums, tirx.const(0, "float32"), b, n)
-            with loops(hidden // places.depth) as (chunk,):
-                self._bring(chunk * places.depth, column)
-                with network.marked("product", places.rows, places.columns, places.depth) as (b, n, k):
-                    product = kept.left[b, k].astype("float32") * kept.right[k, n].astype("float32")
-                    store(kept.sums, kept.sums[b, n] + product, b, n)
-            with network.marked("result", places.rows, places.columns) as (b, n):
-                store(kept.gates, kept.sums[b, n], b, column + n)
+        """The one product of a step, and all gates with their inputs."""
+        self.block.multiply(0, self.block.kept.output)
+        self.block.add_inputs(0, self.form.gates)
 
-    def _bring(self, k: Any, column: Any) -> None:
-        network, kept = self.network, self.kept
-        if not self._whole_depth:
-            network.copy_marked(kept.left, (0, k), lambda b, depth: kept.output[b, depth])
-        if not network.places.held:
-            network.copy_marked(kept.weights, (k, column), lambda depth, n: network.weights[self.d, depth, n])
-            network.copy_marked(kept.right, (0, 0), lambda depth, n: kept.weights[depth, n])
-        elif not self._one_product:
-            network.copy_marked(kept.right, (k, column), lambda depth, n: kept.weights[depth, n])
 
-    def _step(self) -> None:
-        """Gates are input, output, forget, cell."""
-        cell = self.network.cell
-        kept, rows, hidden = self.kept, self.network.places.rows, self.network.hidden
-        with loops(rows, 3 * hidden) as (b, n):
-            store(kept.gates, cell.activate(0, kept.gates[b, n]), b, n)
-        with loops(rows, hidden) as (b, j):
-            store(kept.gates, cell.activate(1, kept.gates[b, 3 * hidden + j]), b, 3 * hidden + j)
-        if self.network.input_forget:
-            with loops(rows, hidden) as (b, j):
-                store(kept.gates, tirx.const(1, "float32") - kept.gates[b, j], b, 2 * hidden + j)
-        with loops(rows, hidden) as (b, j):
-            entering = kept.gates[b, j] * kept.gates[b, 3 * hidden + j]
-            store(kept.cell, kept.gates[b, 2 * hidden + j] * kept.cell[b, j] + entering, b, j)
-        with loops(rows, hidden) as (b, j):
-            opened = kept.gates[b, hidden + j] * cell.activate_state(2, kept.cell[b, j])
-            store(kept.state, opened.astype(str(kept.state.dtype)), b, j)
+class _Lstm(_Kind):
+    """Gates are input, output, forget, cell."""
+
+    form = Form((4,), states=2)
+    own: ClassVar = {"cell": ("local.ub", "float32", 0, -1), "given_cell": ("local.ub", "", 0, -1)}
+
+    def begin(self) -> None:
+        block, own = self.block, self.block.kept.own
+        with loops(*self._shape) as (b, j):
+            store(own["given_cell"], block.network.first[1][block.first + b, block.d, j], b, j)
+        with loops(*self._shape) as (b, j):
+            store(own["cell"], own["given_cell"][b, j].astype("float32"), b, j)
+
+    def step(self) -> None:
+        block, cell = self.block, self.block.kept.own["cell"]
+        self._multiply()
+        block.activate(0, 0, 3)
+        block.activate(1, 3, 1)
+        if block.network.attributes["input_forget"]:
+            with loops(*self._shape) as (b, j):
+                left = tirx.const(1, "float32") - block.gate(0, b, j)
+                store(block.kept.gates, left, b, 2 * block.network.hidden + j)
+        with loops(*self._shape) as (b, j):
+            entering = block.gate(0, b, j) * block.gate(3, b, j)
+            store(cell, block.gate(2, b, j) * cell[b, j] + entering, b, j)
+        self._store_state(lambda b, j: block.gate(1, b, j) * block.network.cell.activate_state(2, cell[b, j]))
+
+    def end(self) -> None:
+        block, own = self.block, self.block.kept.own
+        with loops(*self._shape) as (b, j):
+            store(own["given_cell"], own["cell"][b, j].astype(str(own["given_cell"].dtype)), b, j)
+        with loops(*self._shape) as (b, j):
+            store(block.network.last[1], own["given_cell"][b, j], block.d, block.first + b, j)
+
+
+class _Rnn(_Kind):
+    form = Form((1,))
+
+    def step(self) -> None:
+        block = self.block
+        self._multiply()
+        self._store_state(lambda b, j: block.network.cell.activate(0, block.gate(0, b, j)))
+
+
+class _Gru(_Kind):
+    """Gates are update, reset, candidate."""
+
+    form = Form((2, 1))
+    own: ClassVar = {"reset": ("shared.l1", "", 0, -1), "reset_state": ("local.ub", "", 0, -1)}
+
+    def begin(self) -> None:
+        block = self.block
+        with loops(*self._shape) as (b, j):
+            store(block.kept.state, block.network.first[0][block.first + b, block.d, j], b, j)
+
+    def step(self) -> None:
+        block, state = self.block, self.block.kept.state
+        reset, reset_state = (block.kept.own[name] for name in ("reset", "reset_state"))
+        block.multiply(0, block.kept.output)
+        block.add_inputs(0, 2)
+        block.activate(0, 0, 2)
+        with loops(*self._shape) as (b, j):
+            left = block.gate(1, b, j) * state[b, j].astype("float32")
+            store(reset_state, left.astype(str(reset_state.dtype)), b, j)
+        block.network.copy_marked(reset, (0, 0), lambda b, k: reset_state[b, k])
+        block.bring(reset)
+        block.multiply(1, reset)
+        block.add_inputs(2, 1)
+        block.activate(1, 2, 1)
+        self._store_between(lambda b, j: block.gate(2, b, j))
+
+    def _store_between(self, candidate: Callable[[Any, Any], Any]) -> None:
+        """Between the candidate and the state, as the update gate says."""
+        block, state = self.block, self.block.kept.state
+
+        def between(b: Any, j: Any) -> Any:
+            return candidate(b, j) + block.gate(0, b, j) * (state[b, j].astype("float32") - candidate(b, j))
+
+        self._store_state(between)
+
+
+class _LinearGru(_Gru):
+    form = Form((3,), has_bias=True)
+    own: ClassVar = {
+        "given_bias": ("local.ub", "", 1, -1),
+        "bias": ("local.ub", "float32", 1, -1),
+        "candidate": ("local.ub", "float32", 0, -1),
+    }
+
+    def begin(self) -> None:
+        block, own = self.block, self.block.kept.own
+        super().begin()
+        given: Any = block.network.bias
+        with loops(1, block.network.hidden) as (b, j):
+            store(own["given_bias"], given[block.d, j], b, j)
+        with loops(1, block.network.hidden) as (b, j):
+            store(own["bias"], own["given_bias"][b, j].astype("float32"), b, j)
+
+    def step(self) -> None:
+        block, kept, hidden = self.block, self.block.kept, self.block.network.hidden
+        bias, candidate = kept.own["bias"], kept.own["candidate"]
+        block.multiply(0, kept.output)
+        block.add_inputs(0, 2)
+        block.activate(0, 0, 2)
+        with loops(*self._shape) as (b, j):
+            store(candidate, block.gate(2, b, j) + bias[0, j], b, j)
+        with loops(*self._shape) as (b, j):
+            entering = kept.inputs[b, 2 * hidden + j].astype("float32")
+            store(candidate, block.gate(1, b, j) * candidate[b, j] + entering, b, j)
+        with loops(*self._shape) as (b, j):
+            store(candidate, block.network.cell.activate(1, candidate[b, j]), b, j)
+        self._store_between(lambda b, j: candidate[b, j])
+
+
+_KINDS: dict[str, type[_Kind]] = {
+    "tilewright::LstmSteps": _Lstm,
+    "tilewright::GruSteps": _Gru,
+    "tilewright::GruLinearSteps": _LinearGru,
+    "tilewright::RnnSteps": _Rnn,
+}

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: an LSTM that one core is enough for is one kernel, the others are unrolled over time."""
+"""LSTM, GRU and RNN: those that one core is enough for are one kernel, the others are unrolled over time."""
 
 from __future__ import annotations
 
@@ -49,17 +49,8 @@ def lstm(
         betas=activation_beta,
     )
     if p is None and network.is_one_kernel:
-        y, *last = graph.call(
-            "tilewright::LstmSteps",
-            network.stacked_products(),
-            graph.call("Transpose", r, perm=(0, 2, 1)),
-            network.all_initial(initial_h),
-            network.all_initial(initial_c),
-            direction=direction,
-            input_forget=input_forget,
-            **network.cell_attributes(0),
-        )
-        return network.in_layout(y, *last)
+        cell = network.all_initial(initial_c)
+        return network.in_one_kernel("LstmSteps", initial_h, cell, input_forget=input_forget)
     runs = []
     for number in range(network.directions):
         attributes = network.cell_attributes(number)
@@ -112,6 +103,10 @@ def gru(
         alphas=activation_alpha,
         betas=activation_beta,
     )
+    if network.is_one_kernel:
+        if not linear_before_reset:
+            return network.in_one_kernel("GruSteps", initial_h)
+        return network.in_one_kernel("GruLinearSteps", initial_h, network.bias_behind_product(), bias_apart=True)
     make_step = _linear_gru_step if linear_before_reset else _gru_step
     runs = []
     for number in range(network.directions):
@@ -182,6 +177,8 @@ def rnn(
         alphas=activation_alpha,
         betas=activation_beta,
     )
+    if network.is_one_kernel:
+        return network.in_one_kernel("RnnSteps", initial_h)
     runs = []
     for number in range(network.directions):
         weights, attributes = network.part(r, number), network.cell_attributes(number)

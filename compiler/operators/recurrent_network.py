@@ -131,7 +131,33 @@ class Network:
         alike = self.lengths is None and own[1:] == own[:-1]
         return alike and min(steps, batch) > 0 and size <= MAX_BYTES_ONE_CORE and dtype_of(self.r) in FLOATS
 
-    def stacked_products(self) -> Value:
+    def in_one_kernel(
+        self, kernel: str, initial_h: Value | None, *others: Value, bias_apart: bool = False, **attributes: Any
+    ) -> tuple[Value, ...]:
+        """All outputs and the last states, in the layout that was asked for, of a kernel that takes ``others`` behind
+        the first output; ``bias_apart``: it adds the bias of the last gate's product with the state itself.
+        """
+        y, *last = self.graph.call(
+            f"tilewright::{kernel}",
+            self._stacked_products(bias_apart=bias_apart),
+            self.graph.call("Transpose", self.r, perm=(0, 2, 1)),
+            self.all_initial(initial_h),
+            *others,
+            direction=self.direction,
+            **self.cell_attributes(0),
+            **attributes,
+        )
+        return self.in_layout(y, *last)
+
+    def bias_behind_product(self) -> Value:
+        """[directions, hidden]: that of the last gate's product with the state."""
+        if self.b is None:
+            return self.graph.constant(np.zeros((self.directions, self.hidden), result_dtype(self.x)))
+        end = 2 * self.gates * self.hidden
+        result: Value = self.graph.call("Slice", self.b, np.array([end - self.hidden]), np.array([end]), np.array([1]))
+        return result
+
+    def _stacked_products(self, *, bias_apart: bool) -> Value:
         """For all steps x @ w.T + bias, of all directions side by side: [steps, batch, directions * gates * hidden].
 
         Where they fill most of the matrix unit, rows of the batch stay an axis of their own, so that some of them can
@@ -144,10 +170,25 @@ class Network:
         weights = self.graph.call("Reshape", self.w, np.array([columns, width]))
         products: Value = self.graph.call("MatMul", rows, self.graph.call("Transpose", weights, perm=(1, 0)))
         if self.b is not None:
-            halves = self.graph.call("Reshape", self.b, np.array([self.directions, 2, self.gates * self.hidden]))
-            bias = self.graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
-            products = self.graph.call("Add", products, self.graph.call("Reshape", bias, np.array([columns])))
+            bias = self.graph.call("Reshape", self._stacked_bias(apart=bias_apart), np.array([columns]))
+            products = self.graph.call("Add", products, bias)
         return self.graph.call("Reshape", products, np.array([steps, batch, columns])) if together else products
+
+    def _stacked_bias(self, *, apart: bool) -> Value:
+        """[directions, gates * hidden]: that of the product with the inputs, and of that with the state, but where it
+        is ``apart`` for the last gate.
+        """
+        graph, extent = self.graph, self.gates * self.hidden
+        halves = graph.call("Reshape", self.b, np.array([self.directions, 2, extent]))
+        if not apart:
+            result: Value = graph.call("ReduceSum", halves, np.array([1]), keepdims=0)
+            return result
+        middle, axis = np.array([extent - self.hidden]), np.array([2])
+        both = graph.call("Slice", halves, np.array([0]), middle, axis)
+        last = graph.call("Slice", halves, np.array([0, extent - self.hidden]), np.array([1, extent]), np.array([1, 2]))
+        last = graph.call("Reshape", last, np.array([self.directions, self.hidden]))
+        result = graph.call("Concat", graph.call("ReduceSum", both, np.array([1]), keepdims=0), last, axis=1)
+        return result
 
     def all_initial(self, value: Value | None) -> Value:
         """[batch, directions, hidden]"""

@@ -90,19 +90,20 @@ def proven(func: Any, count: int, along: Along = None) -> Proof | None:
 
 def only_cut(func: Any) -> Axes | None:
     """How all results are cut where any of them is; None of a function that may be cut in several ways."""
-    return recurrence.BATCH_OF_RESULTS if graph.attribute(func, "tw.schedule") == RECURRENCE else None
+    return recurrence.form_of(func).axes_of_results if graph.attribute(func, "tw.schedule") == RECURRENCE else None
 
 
 def _recurrence(func: Any, count: int, along: Along) -> Proof | None:
     """Rows of the batch have nothing to do with each other: it is said by who writes the loops, where they are."""
-    given, results = func.params[: len(recurrence.BATCH_OF_INPUTS)], func.params[len(recurrence.BATCH_OF_INPUTS) :]
+    form = recurrence.form_of(func)
+    results = func.params[form.inputs :]
     axes = along or tuple(cut_axis(shape_of(result)) for result in results)
-    batch = shape_of(results[-1])[recurrence.BATCH_OF_RESULTS[-1]]
-    if axes != recurrence.BATCH_OF_RESULTS or batch % count:
+    batch = shape_of(results[-1])[form.axes_of_results[-1]]
+    if axes != form.axes_of_results or batch % count:
         return None
-    cut = dict(zip([*given, *results], [*recurrence.BATCH_OF_INPUTS, *recurrence.BATCH_OF_RESULTS], strict=True))
+    cut = dict(zip(func.params, [*form.axes_of_inputs, *form.axes_of_results], strict=True))
     goes = {buffer: axis for buffer, axis in cut.items() if axis is not None}
-    return Proof(func, count, along, recurrence.BATCH_OF_INPUTS, goes)
+    return Proof(func, count, along, form.axes_of_inputs, goes)
 
 
 def _viewed_axis(func: Any, count: int, axis: int | None) -> int | None:
@@ -128,7 +129,7 @@ def in_pieces(proof: Proof) -> Any:
     made = {buffer: _declared(buffer, piece_shape(shape_of(buffer), count, axis)) for buffer, axis in proof.cut.items()}
     if schedule == RECURRENCE:
         params = [made.get(param, param) for param in func.params]
-        return recurrence.of_other_shapes(func, params).with_attrs(_attributes(func))
+        return recurrence.built_again(func, params=params).with_attrs(_attributes(func))
     extents = {var: extent // count for var, extent in proof.axes.items()}
 
     def loop(loop: Any) -> Any:

@@ -11,13 +11,14 @@ their own; where there are fewer cores than directions, each has them one after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.timing import ceil_div
 from compiler.operators.broadcast import shape_of
-from compiler.operators.recurrence import GATES, Places, built_again
+from compiler.operators.recurrence import Form, Piece, Places, built_again, form_of
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.scopes import ISA_DTYPE
@@ -34,10 +35,14 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     places = found[attempt]
     again = built_again(func, places).with_attrs(func.attrs)
     batch, directions, hidden = shape_of(func.params[2])
-    words = (
-        f"{places.rows} of {batch} rows on {directions // places.directions * places.row_cores} cores, "
-        f"product {places.rows}x{places.columns}x{places.depth} of {batch}x{GATES * hidden}x{hidden}"
-    )
+    products = [
+        f"product {places.rows}x{piece.columns}x{places.depth} of {batch}x{gates * hidden}x{hidden}"
+        for number, gates in enumerate(form_of(func).products)
+        for piece in places.pieces
+        if (piece.product, piece.first) == (number, 0)
+    ]
+    cores = directions // places.directions * places.row_cores
+    words = f"{places.rows} of {batch} rows on {cores} cores, {', '.join(products)}"
     return Tiled(again, words + (", weights held in L1" if places.held else ""))
 
 
@@ -48,9 +53,10 @@ def _places(func: Any, chip: Chip) -> Iterator[Places]:
     each = max(1, chip.cores // directions)  # cores of a direction
     divisors = [rows for rows in range(batch, 0, -1) if batch % rows == 0]
     first = min(rows for rows in divisors if batch // rows <= each)
-    matrix = _padded(hidden) * _padded(GATES * hidden) * size
+    form = form_of(func)
+    matrix = _padded(hidden) * sum(_padded(gates * hidden) for gates in form.products) * size
     for rows in [first, *(rows for rows in divisors if rows < first)]:
-        cut = _cut(rows, hidden, size, chip)
+        cut = _cut(rows, hidden, form, size, chip)
         if cut is None:
             continue
         cores = max(cores for cores in range(1, each + 1) if (batch // rows) % cores == 0)
@@ -59,23 +65,42 @@ def _places(func: Any, chip: Chip) -> Iterator[Places]:
         yield Places(rows, *cut, cores, of_core, held=False, scopes=True)
 
 
-def _cut(rows: int, hidden: int, size: int, chip: Chip) -> tuple[int, int] | None:
-    """The most columns and depth of the product for which there is room beside the cube: whole depth before columns."""
-    memory = chip.memory
-    for depth in _parts(hidden):
-        for columns in _parts(GATES * hidden):
-            if (
-                _padded(rows) * _padded(depth) * size <= memory.l0a_bytes
-                and _padded(depth) * _padded(columns) * size <= memory.l0b_bytes
-                and _padded(rows) * _padded(columns) * 4 <= memory.l0c_bytes
-            ):
-                return columns, depth
+def _cut(rows: int, hidden: int, form: Form, size: int, chip: Chip) -> tuple[tuple[Piece, ...], int] | None:
+    """The most columns and depth of the products for which there is room beside the cube: whole depth before columns,
+    and of several products the first ones before those behind them. Where no blocks of columns divide them, some are
+    left over.
+    """
+    memory, extents = chip.memory, [gates * hidden for gates in form.products]
+    for parts in (_parts, _fractals):
+        for depth in _parts(hidden):
+            for columns in product(*(parts(extent) for extent in extents)):
+                pieces = tuple(_pieces(columns, extents))
+                of_all = sum(_padded(piece.columns) for piece in pieces)
+                if (
+                    _padded(rows) * _padded(depth) * size <= memory.l0a_bytes
+                    and _padded(depth) * of_all * size <= memory.l0b_bytes
+                    and _padded(rows) * of_all * 4 <= memory.l0c_bytes
+                ):
+                    return pieces, depth
     return None
 
 
 def _parts(extent: int) -> list[int]:
     """Whole fractals that divide it, or all of it; the most first."""
     return [part for part in range(extent, 0, -1) if extent % part == 0 and (part == extent or part % _FRACTAL == 0)]
+
+
+def _fractals(extent: int) -> range:
+    """Of fewer columns than that, the most first."""
+    return range((extent - 1) // _FRACTAL * _FRACTAL, 0, -_FRACTAL)
+
+
+def _pieces(columns: Sequence[int], extents: Sequence[int]) -> Iterator[Piece]:
+    for number, (width, extent) in enumerate(zip(columns, extents, strict=True)):
+        blocks, rest = divmod(extent, width)
+        yield Piece(number, 0, width, blocks)
+        if rest:
+            yield Piece(number, extent - rest, rest)
 
 
 def _padded(extent: int) -> int:

@@ -1,4 +1,4 @@
-"""All steps of an LSTM in one kernel: what the chip computes against numpy, whatever is done at once."""
+"""All steps of a recurrent network in one kernel: what the chip computes against numpy, whatever is done at once."""
 
 from __future__ import annotations
 
@@ -19,42 +19,73 @@ from compiler.timing import alone
 
 Array = np.ndarray[Any, Any]
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
-ACTIVATIONS = {"activations": ("Sigmoid", "Tanh", "Tanh"), "alphas": (0.0,) * 3, "betas": (0.0,) * 3}
+GATES = {"LstmSteps": 4, "GruSteps": 3, "GruLinearSteps": 3, "RnnSteps": 1}
+FUNCTIONS = {"LstmSteps": ("Sigmoid", "Tanh", "Tanh"), "RnnSteps": ("Tanh",)}
 
 
-def drawn(steps: int, batch: int, hidden: int, directions: int, dtype: str) -> list[Array]:
+def drawn(steps: int, batch: int, hidden: int, directions: int, dtype: str, kind: str = "LstmSteps") -> list[Array]:
     rng = np.random.default_rng(0)
-    state = (batch, directions, hidden)
-    shapes = [(steps, batch, directions * 4 * hidden), (directions, hidden, 4 * hidden), state, state]
+    state, columns = (batch, directions, hidden), GATES[kind] * hidden
+    shapes: list[tuple[int, ...]] = [(steps, batch, directions * columns), (directions, hidden, columns), state]
+    shapes += {"LstmSteps": [state], "GruLinearSteps": [(directions, hidden)]}.get(kind, [])
     return [(rng.normal(0, 1, shape) / (4 if n == 1 else 1)).astype(dtype) for n, shape in enumerate(shapes)]
 
 
-def expected(inputs: list[Array], direction: str) -> list[Array]:
-    products, weights, output, cell = (each.astype(np.float64) for each in inputs)
-    output, cell = (np.swapaxes(state, 0, 1).copy() for state in (output, cell))
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def stepped(kind: str, given: Array, weights: Array, states: list[Array], bias: Array | None) -> list[Array]:
+    """The next states of one direction."""
+    hidden = len(weights)
+    of_gate = [slice(n * hidden, (n + 1) * hidden) for n in range(GATES[kind])]
+    output, sums = states[0], given + states[0] @ weights
+    if kind == "RnnSteps":
+        return [np.tanh(sums)]
+    if kind == "LstmSteps":
+        i, o, f, c = (sums[:, gate] for gate in of_gate)
+        cell = states[1] * sigmoid(f) + np.tanh(c) * sigmoid(i)
+        return [np.tanh(cell) * sigmoid(o), cell]
+    update, reset = (sigmoid(sums[:, gate]) for gate in of_gate[:2])
+    if bias is None:
+        product = (reset * output) @ weights[:, of_gate[2]]
+    else:
+        product = reset * (output @ weights[:, of_gate[2]] + bias)
+    return [(1 - update) * np.tanh(given[:, of_gate[2]] + product) + update * output]
+
+
+def expected(inputs: list[Array], direction: str, kind: str = "LstmSteps") -> list[Array]:
+    products, weights, *others = (each.astype(np.float64) for each in inputs)
+    bias = others.pop() if kind == "GruLinearSteps" else None
+    states = [np.swapaxes(state, 0, 1).copy() for state in others]
     (steps, batch, columns), (directions, hidden, gates) = products.shape, weights.shape
     assert columns == directions * gates
     made = np.zeros((steps, directions, batch, hidden))
     for d in range(directions):
         order = range(steps) if direction != "reverse" and d == 0 else reversed(range(steps))
         for time in order:
-            sums = products[time][:, d * gates : (d + 1) * gates] + output[d] @ weights[d]
-            i, o, f, c = (sums[:, n * hidden : (n + 1) * hidden] for n in range(4))
-            cell[d] = cell[d] / (1 + np.exp(-f)) + np.tanh(c) / (1 + np.exp(-i))
-            output[d] = np.tanh(cell[d]) / (1 + np.exp(-o))
-            made[time, d] = output[d]
-    return [made, output, cell]
+            given = products[time][:, d * gates : (d + 1) * gates]
+            following = stepped(kind, given, weights[d], [s[d] for s in states], None if bias is None else bias[d])
+            for state, new in zip(states, following, strict=True):
+                state[d] = new
+            made[time, d] = states[0][d]
+    return [made, *states]
 
 
-def function_of(inputs: list[Array], direction: str) -> Any:
+def function_of(inputs: list[Array], direction: str, kind: str = "LstmSteps") -> Any:
     types = [TensorType(each.shape, each.dtype.name) for each in inputs]
-    return find_called("tilewright::LstmSteps").prim_func(types, {"direction": direction, **ACTIVATIONS})
+    names = FUNCTIONS.get(kind, ("Sigmoid", "Tanh"))
+    nothing = (0.0,) * len(names)
+    attributes = {"direction": direction, "activations": names, "alphas": nothing, "betas": nothing}
+    return find_called(f"tilewright::{kind}").prim_func(types, attributes)
 
 
-def run_on(chip: str, inputs: list[Array], direction: str, cores: int | None = None) -> tuple[Run, str]:
+def run_on(
+    chip: str, inputs: list[Array], direction: str, cores: int | None = None, kind: str = "LstmSteps"
+) -> tuple[Run, str]:
     target = load_chip(chip)
     target = target if cores is None else replace(target, clusters=1, cores_per_cluster=cores)
-    kernel = compile_kernel(function_of(inputs, direction), "recurrence", target, Observer())
+    kernel = compile_kernel(function_of(inputs, direction, kind), "recurrence", target, Observer())
     return simulate(
         alone(kernel.code, target), target, {f"p{n}": each for n, each in enumerate(inputs)}, hazards=True
     ), kernel.tile
@@ -78,6 +109,30 @@ def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, d
     assert "cores, product" in tile
     tolerance = 1e-5 if dtype == "float32" else 4e-3
     for name, array in zip(("p4", "p5", "p6"), expected(inputs, direction), strict=True):
+        np.testing.assert_allclose(run.outputs[name].astype(np.float64), array, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["GruSteps", "GruLinearSteps", "RnnSteps"])
+@pytest.mark.parametrize(
+    ("chip", "steps", "batch", "hidden", "direction", "dtype"),
+    [
+        ("tw1", 3, 4, 64, "forward", "float16"),
+        ("tw1", 3, 100, 48, "bidirectional", "float16"),  # several rows on a core
+        ("tw2", 2, 37, 33, "reverse", "float16"),
+        ("tw2", 2, 3, 100, "bidirectional", "float32"),
+        ("tiny", 2, 6, 80, "forward", "float16"),  # products in parts
+        ("tiny", 1, 1, 5, "forward", "float32"),
+    ],
+)
+def test_other_kinds(chip: str, steps: int, batch: int, hidden: int, direction: str, dtype: str, kind: str) -> None:
+    inputs = drawn(steps, batch, hidden, DIRECTIONS[direction], dtype, kind)
+    run, tile = run_on(chip, inputs, direction, kind=kind)
+    assert not run.hazards
+    assert tile.count("product") == (2 if kind == "GruSteps" else 1)
+    assert not [instr for instr in run.program.instrs if instr.row.mnemonic.startswith("sst")], "one by one"
+    tolerance = 1e-5 if dtype == "float32" else 4e-3
+    names = (f"p{len(inputs) + n}" for n in range(2))
+    for name, array in zip(names, expected(inputs, direction, kind), strict=True):
         np.testing.assert_allclose(run.outputs[name].astype(np.float64), array, rtol=tolerance, atol=tolerance)
 
 
