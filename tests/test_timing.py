@@ -8,6 +8,7 @@ import pytest
 from compiler import driver, timing
 from compiler.codegen.kernel import KernelCode
 from compiler.runtime.model import ProgramSegment
+from compiler.sim.expand import Expander
 from compiler.sim.simulator import prepare
 from compiler.target import Chip, load_chip
 from tests.test_driver import model, node
@@ -45,3 +46,16 @@ def test_what_takes_long_to_know_is_not_known(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(timing, "MOST_STEPS", 50)
     assert timing.kernel_cycles(code, chip) is None
     assert timing.kernel_cycles(code, chip, 1_000_000) == known
+
+
+def test_the_first_core_tells_that_a_program_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, _ = product(load_chip("tw2"))
+    (segment,) = found.model.segments
+    assert isinstance(segment, ProgramSegment)
+    steps = prepare(segment.program, load_chip("tw2")).stream.steps
+    ran = list[int]()
+    run = Expander.run
+    monkeypatch.setattr(Expander, "run", lambda self, core: ran.append(core.core) or run(self, core))  # type: ignore[func-returns-value]
+    assert timing.cycles_of(segment.program, load_chip("tw2"), steps // 2) is None
+    assert ran == [0]
+    assert timing.cycles_of(segment.program, load_chip("tw2"), steps) == found.simulated_cycles

@@ -307,10 +307,7 @@ class _Kept:
             sums=[buffer("local.l0c", "float32", rows, width) for width in widths],
             gates=buffer("local.ub", "float32", rows, network.columns),
             inputs=buffer("local.ub", dtype, rows, network.columns),
-            own={
-                name: buffer(scope, kind or dtype, *(hidden if extent < 0 else extent or rows for extent in shape))
-                for name, (scope, kind, *shape) in network.kind.own.items()
-            },
+            own=network.kind.buffers(buffer, dtype, rows, hidden),
             state=buffer("local.ub", dtype, rows, hidden),
         )
 
@@ -388,8 +385,8 @@ class _Block:
                     network.copy_marked(kept.left, start, lambda b, depth: factor[b, depth])
                 if not (places.held and network.at_once):
                     self._bring_right(number, k, column)
-                with network.marked("product", places.rows, columns, places.depth) as (b, n, k):
-                    product = kept.left[b, k].astype("float32") * right[k, n].astype("float32")
+                with network.marked("product", places.rows, columns, places.depth) as (b, n, at):
+                    product = kept.left[b, at].astype("float32") * right[at, n].astype("float32")
                     store(sums, sums[b, n] + product, b, n)
             first = network.columns_of(piece.product)[0] + column
             with network.marked("result", places.rows, columns) as (b, n):
@@ -433,11 +430,13 @@ class _Kind:
     """What a step does between the products with the inputs and the output, which it leaves in ``kept.state``."""
 
     form: ClassVar[Form]
-    # Buffers of its own by name: scope, element type (none: that of the result), rows (0: as many as a block has) and
-    # columns (-1: as many as a state has).
-    own: ClassVar[dict[str, tuple[str, str, int, int]]] = {}
 
     block: _Block
+
+    @staticmethod
+    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
+        """Those of its own, by name; ``dtype`` is that of the result."""
+        return {}
 
     def begin(self) -> None:
         """Before the first step."""
@@ -467,7 +466,13 @@ class _Lstm(_Kind):
     """Gates are input, output, forget, cell."""
 
     form = Form((4,), states=2)
-    own: ClassVar = {"cell": ("local.ub", "float32", 0, -1), "given_cell": ("local.ub", "", 0, -1)}
+
+    @staticmethod
+    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
+        return {
+            "cell": buffer("local.ub", "float32", rows, hidden),
+            "given_cell": buffer("local.ub", dtype, rows, hidden),
+        }
 
     def begin(self) -> None:
         block, own = self.block, self.block.kept.own
@@ -511,7 +516,13 @@ class _Gru(_Kind):
     """Gates are update, reset, candidate."""
 
     form = Form((2, 1))
-    own: ClassVar = {"reset": ("shared.l1", "", 0, -1), "reset_state": ("local.ub", "", 0, -1)}
+
+    @staticmethod
+    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
+        return {
+            "reset": buffer("shared.l1", dtype, rows, hidden),
+            "reset_state": buffer("local.ub", dtype, rows, hidden),
+        }
 
     def begin(self) -> None:
         block = self.block
@@ -546,11 +557,14 @@ class _Gru(_Kind):
 
 class _LinearGru(_Gru):
     form = Form((3,), has_bias=True)
-    own: ClassVar = {
-        "given_bias": ("local.ub", "", 1, -1),
-        "bias": ("local.ub", "float32", 1, -1),
-        "candidate": ("local.ub", "float32", 0, -1),
-    }
+
+    @staticmethod
+    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
+        return {
+            "given_bias": buffer("local.ub", dtype, 1, hidden),
+            "bias": buffer("local.ub", "float32", 1, hidden),
+            "candidate": buffer("local.ub", "float32", rows, hidden),
+        }
 
     def begin(self) -> None:
         block, own = self.block, self.block.kept.own

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from compiler import driver, graph
 from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, common_parameters, rivals_of, together
 from compiler.frontend import import_model
+from compiler.model_kernels import ModelKernels
 from compiler.runtime.loaded import load
 from compiler.target import load_chip
 from passes.graph import divide_batch
@@ -194,6 +195,27 @@ def test_the_fastest_of_all_ways_is_taken_and_remembered(monkeypatch: pytest.Mon
     assert driver.compile_model(source, TW1).clusters == 2
     monkeypatch.setattr(driver, "_searched", None)
     assert driver.compile_model(source, TW1).clusters == 2
+
+
+def test_ways_far_behind_are_not_compiled_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What calls that share kernels save may change the order of what is close."""
+    monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 100.0)
+    for name in ("cycles_on_chip", "_part_cycles"):
+        monkeypatch.setattr(divide_batch, name, lambda module, chip: 100.0)
+    cycles, ended = {TOGETHER: 102, 1: 106, 2: 100, 4: 101}, {TOGETHER: 102, 1: 50, 2: 100, 4: 99}
+    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
+    gone_on = set[int]()
+
+    def kept_or_not(apart: ModelKernels, alone: driver.Compilation) -> driver.Compilation:
+        gone_on.add(alone.clusters)
+        cycles[alone.clusters] = ended[alone.clusters]
+        return alone
+
+    monkeypatch.setattr(driver, "_kept_or_not", kept_or_not)
+    weights = RNG.standard_normal((16, 8)).astype(np.float32)
+    source = model([node("MatMul", "x w", "y")], {"x": (8, 16)}, ["y"], w=weights)
+    assert driver.compile_model(source, TW1, driver.Options(cache=False)).clusters == 4
+    assert gone_on == {TOGETHER, 2, 4}
 
 
 def test_results_are_those_of_the_whole_batch() -> None:
