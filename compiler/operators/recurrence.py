@@ -60,6 +60,7 @@ class Piece:
     first: int  # of the product's columns
     columns: int  # of a block
     blocks: int = 1
+    place: int = 0  # of its weights beside the cube: pieces of one place take turns
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class Places:
     directions: int = 1  # that one core works on, one after the other
     held: bool = True  # whether the weights stay beside the cube, or are read in every step
     scopes: bool = False
+
+    @property
+    def widths(self) -> list[int]:
+        """Of each place beside the cube, the most columns that a piece has there."""
+        found = dict[int, int]()
+        for piece in self.pieces:
+            found[piece.place] = max(found.get(piece.place, 0), piece.columns)
+        return [found[place] for place in sorted(found)]
 
 
 @operator("tilewright::LstmSteps", schedule="recurrence")
@@ -177,7 +186,7 @@ def build(
 ) -> tirx.PrimFunc:
     """Without places, all is done at once."""
     (batch, directions, hidden), dtype = shape_of(inputs[2]), dtype_of(inputs[2])
-    whole = (Piece(number, 0, gates * hidden) for number, gates in enumerate(kind.form.products))
+    whole = (Piece(number, 0, gates * hidden, place=number) for number, gates in enumerate(kind.form.products))
     places = places or Places(batch, tuple(whole), hidden)
     state = (directions, batch, hidden)
     outputs = [((shape_of(inputs[0])[0], *state), dtype), *[(state, dtype)] * kind.form.states]
@@ -228,7 +237,9 @@ class _Network:
     @property
     def at_once(self) -> bool:
         """Whether there is room beside the cube for the weights of all products."""
-        return self.whole_depth and all(piece.blocks == 1 for piece in self.places.pieces)
+        pieces = self.places.pieces
+        several = len({piece.place for piece in pieces}) < len(pieces) or any(piece.blocks > 1 for piece in pieces)
+        return self.whole_depth and not several
 
     def write(self) -> None:
         batch, directions, _ = shape_of(self.first[0])
@@ -270,8 +281,14 @@ class _Network:
             rest = [T.serial(0, extent) for extent in extents[1:]]
             yield tuple(stack.enter_context(loop) for loop in (first, *rest))
 
-    def copy_marked(self, target: Buffer, start: tuple[Any, Any], read: Callable[[Any, Any], Any]) -> None:
-        with self.marked("operand", *shape_of(target)) as (row, column):
+    def copy_marked(
+        self,
+        target: Buffer,
+        start: tuple[Any, Any],
+        read: Callable[[Any, Any], Any],
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        with self.marked("operand", *(shape or shape_of(target))) as (row, column):
             store(target, read(start[0] + row, start[1] + column), row, column)
 
 
@@ -279,10 +296,10 @@ class _Network:
 class _Kept:
     """What lies on the chip. The sums of products and both their factors have places beside the cube."""
 
-    weights: list[Buffer]  # in L1: all of each product, or of each piece what is multiplied at once
+    weights: list[Buffer]  # in L1: all of each product, or of each place what is multiplied at once
     output: Buffer  # in L1: of the step before
     left: Buffer
-    right: list[Buffer]  # of each piece
+    right: list[Buffer]  # of each place
     sums: list[Buffer]  # of each piece
     gates: Buffer
     inputs: Buffer  # the products with the inputs of a step
@@ -296,7 +313,7 @@ class _Kept:
         def buffer(scope: str, dtype: str, *shape: int) -> Buffer:
             return scratch(shape, dtype, scope if places.scopes else "global")
 
-        rows, widths = places.rows, [piece.columns for piece in places.pieces]
+        rows, widths = places.rows, places.widths
         whole = [gates * hidden for gates in network.kind.form.products]
         beside = [(hidden, width) for width in whole] if places.held else [(places.depth, width) for width in widths]
         return _Kept(
@@ -304,7 +321,7 @@ class _Kept:
             output=buffer("shared.l1", dtype, rows, hidden),
             left=buffer("local.l0a", dtype, rows, places.depth),
             right=[buffer("local.l0b", dtype, places.depth, width) for width in widths],
-            sums=[buffer("local.l0c", "float32", rows, width) for width in widths],
+            sums=[buffer("local.l0c", "float32", rows, piece.columns) for piece in places.pieces],
             gates=buffer("local.ub", "float32", rows, network.columns),
             inputs=buffer("local.ub", dtype, rows, network.columns),
             own=network.kind.buffers(buffer, dtype, rows, hidden),
@@ -335,8 +352,8 @@ class _Block:
         network.copy_marked(kept.output, (0, 0), lambda b, k: network.first[0][self.first + b, self.d, k])
         kind.begin()
         if network.at_once and network.places.held:
-            for number, piece in enumerate(network.places.pieces):
-                self._bring_right(number, 0, piece.first)
+            for piece in network.places.pieces:
+                self._bring_right(piece, 0, piece.first)
         self.bring(kept.output)
         with loops(steps) as (step,):
             time = self._time(step, steps)
@@ -367,13 +384,13 @@ class _Block:
 
     def multiply(self, number: int, factor: Buffer) -> None:
         """The gates of a product: what was brought, times its weights."""
-        for at, piece in enumerate(self.network.places.pieces):
+        for piece, sums in zip(self.network.places.pieces, self.kept.sums, strict=True):
             if piece.product == number:
-                self._multiply_piece(at, piece, factor)
+                self._multiply_piece(piece, sums, factor)
 
-    def _multiply_piece(self, number: int, piece: Piece, factor: Buffer) -> None:
+    def _multiply_piece(self, piece: Piece, sums: Buffer, factor: Buffer) -> None:
         network, kept, columns = self.network, self.kept, piece.columns
-        places, sums, right = network.places, kept.sums[number], kept.right[number]
+        places, right = network.places, kept.right[piece.place]
         with loops(piece.blocks) as (block,):
             column = piece.first + block * columns
             with network.marked("start", places.rows, columns) as (b, n):
@@ -384,7 +401,7 @@ class _Block:
                     start = 0, k
                     network.copy_marked(kept.left, start, lambda b, depth: factor[b, depth])
                 if not (places.held and network.at_once):
-                    self._bring_right(number, k, column)
+                    self._bring_right(piece, k, column)
                 with network.marked("product", places.rows, columns, places.depth) as (b, n, at):
                     product = kept.left[b, at].astype("float32") * right[at, n].astype("float32")
                     store(sums, sums[b, n] + product, b, n)
@@ -392,17 +409,17 @@ class _Block:
             with network.marked("result", places.rows, columns) as (b, n):
                 store(kept.gates, sums[b, n], b, first + n)
 
-    def _bring_right(self, number: int, k: Any, column: Any) -> None:
+    def _bring_right(self, piece: Piece, k: Any, column: Any) -> None:
         """Weights of a piece to the cube: from L1, or through it."""
-        network, kept = self.network, self.kept
-        product = network.places.pieces[number].product
+        network, kept, shape = self.network, self.kept, (self.network.places.depth, piece.columns)
+        right = kept.right[piece.place]
         if network.places.held:
-            weights = kept.weights[product]
-            network.copy_marked(kept.right[number], (k, column), lambda depth, n: weights[depth, n])
+            weights = kept.weights[piece.product]
+            network.copy_marked(right, (k, column), lambda depth, n: weights[depth, n], shape)
             return
-        weights, start = kept.weights[number], (k, network.columns_of(product)[0] + column)
-        network.copy_marked(weights, start, lambda depth, n: network.weights[self.d, depth, n])
-        network.copy_marked(kept.right[number], (0, 0), lambda depth, n: weights[depth, n])
+        weights, start = kept.weights[piece.place], (k, network.columns_of(piece.product)[0] + column)
+        network.copy_marked(weights, start, lambda depth, n: network.weights[self.d, depth, n], shape)
+        network.copy_marked(right, (0, 0), lambda depth, n: weights[depth, n], shape)
 
     def add_inputs(self, first: int, gates: int) -> None:
         """To so many gates."""

@@ -12,7 +12,7 @@ their own; where there are fewer cores than directions, each has them one after 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import count, product, repeat
 from typing import Any
 
 from compiler.isa.dtypes import DTYPES
@@ -75,11 +75,12 @@ def _cut(rows: int, hidden: int, form: Form, size: int, chip: Chip) -> tuple[tup
         for depth in _parts(hidden):
             for columns in product(*(parts(extent) for extent in extents)):
                 pieces = tuple(_pieces(columns, extents))
-                of_all = sum(_padded(piece.columns) for piece in pieces)
+                right = sum(map(_padded, Places(rows, pieces, depth).widths))
+                sums = sum(_padded(piece.columns) for piece in pieces)
                 if (
                     _padded(rows) * _padded(depth) * size <= memory.l0a_bytes
-                    and _padded(depth) * of_all * size <= memory.l0b_bytes
-                    and _padded(rows) * of_all * 4 <= memory.l0c_bytes
+                    and _padded(depth) * right * size <= memory.l0b_bytes
+                    and _padded(rows) * sums * 4 <= memory.l0c_bytes
                 ):
                     return pieces, depth
     return None
@@ -96,11 +97,13 @@ def _fractals(extent: int) -> range:
 
 
 def _pieces(columns: Sequence[int], extents: Sequence[int]) -> Iterator[Piece]:
+    """Each with a place of its own, or all of them with one: of one column of fractals, fewer lie as all of it does."""
+    places = repeat(0) if max(columns) == _FRACTAL else count()
     for number, (width, extent) in enumerate(zip(columns, extents, strict=True)):
         blocks, rest = divmod(extent, width)
-        yield Piece(number, 0, width, blocks)
+        yield Piece(number, 0, width, blocks, next(places))
         if rest:
-            yield Piece(number, extent - rest, rest)
+            yield Piece(number, extent - rest, rest, place=next(places))
 
 
 def _padded(extent: int) -> int:

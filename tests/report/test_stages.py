@@ -63,8 +63,9 @@ def test_stages_add_up_to_the_whole() -> None:
 def test_the_picture_has_a_block_for_every_use_of_a_kernel() -> None:
     found = in_pieces()
     drawn = re.findall(r'<path d="([^"]*)" class="limit-', schedule.picture(found))
-    assert [path.count("M") for path in drawn] == pieces_of(found.layers, found.order)
-    assert "in 6 pieces" in page(found)
+    pieces = pieces_of(found.layers, found.order)
+    assert [path.count("M") for path in drawn] == pieces
+    assert max(pieces) > 1 and f"in {max(pieces)} pieces" in page(found)
     assert "Nothing goes through DDR between kernels" in page(found)
 
 

@@ -122,6 +122,8 @@ def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, d
         ("tw2", 2, 3, 100, "bidirectional", "float32"),
         ("tiny", 2, 6, 80, "forward", "float16"),  # products in parts
         ("tiny", 1, 1, 5, "forward", "float32"),
+        ("tiny", 2, 3, 33, "forward", "float16"),  # columns that are left over take turns with the others
+        ("tw2", 2, 3, 100, "forward", "float16"),  # or have their own place
     ],
 )
 def test_other_kinds(chip: str, steps: int, batch: int, hidden: int, direction: str, dtype: str, kind: str) -> None:
