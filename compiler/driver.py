@@ -222,11 +222,12 @@ def _copied_or_not(apart: ModelKernels, found: Compilation) -> Compilation:
     """The program with copies of constants in LLB that kernels read again and again and wait for, if it is faster:
     copies take room and time.
     """
-    traffic = Traffic(apart.chip)
+    traffic, role = Traffic(apart.chip), found.kernels.buffers.role
     waiting = [step for step in found.steps if step.kernel is not None and traffic.is_bound(step.kernel.code)]
-    copying = apart.with_copies({name for step in waiting for name in step.arguments})
-    together = named(copying.module, found.kernels.together)
-    if not copying.copied or together is None:
+    names = {name for step in waiting for name in step.arguments if role(name) == "constant"}
+    copying = apart.with_copies(names) if names else apart
+    together = named(copying.module, found.kernels.together) if copying.copied else None
+    if together is None:
         return found
     other = _compiled(copying.with_together(together) if together else copying)
     return other if _is_faster(other, found) else found
