@@ -15,7 +15,8 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
-from compiler.target import load_chip
+from compiler.operators.prim_functions import loops, ordered_block, prim_function, scratch, store
+from compiler.target import Chip, load_chip
 from passes.tir.emit_instructions import EmitInstructions
 from passes.tir.if_promotion import IfPromotion
 from passes.tir.loop_collapse import LoopCollapse
@@ -292,16 +293,38 @@ def test_same_as_on_the_cpu(name: str, chip_name: str) -> None:
     func = te.create_prim_func([*inputs, out])
     arrays = [data(tensor, np.random.default_rng(0)) for tensor in inputs]
     expected = on_cpu(func, arrays, out)
+    result = on_chip(func, arrays, chip)
+    tolerance = 2e-2 if "16" in str(out.dtype) else 1e-4
+    np.testing.assert_allclose(
+        result.reshape(expected.shape).astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
+    )
+
+
+def on_chip(func: Any, arrays: list[np.ndarray], chip: Chip) -> np.ndarray:
     for step in PASSES:
         func = step.run(func, chip)
     names = tuple(f"t{n}" for n in range(len(arrays) + 1))
     roles = {**dict.fromkeys(names[:-1], "input"), names[-1]: "output"}
     program = linked([(func, names)], chip, roles)
-    result = run(program, chip, dict(zip(names, arrays, strict=False))).outputs[names[-1]]
-    tolerance = 2e-2 if "16" in str(out.dtype) else 1e-4
-    np.testing.assert_allclose(
-        np.asarray(result).reshape(expected.shape).astype(np.float64),
-        expected.astype(np.float64),
-        rtol=tolerance,
-        atol=tolerance,
-    )
+    return np.asarray(run(program, chip, dict(zip(names, arrays, strict=False))).outputs[names[-1]])
+
+
+@pytest.mark.parametrize("chip_name", ["tw2", "tiny"])
+def test_what_is_added_is_not_worked_out_where_an_operand_lies(chip_name: str) -> None:
+    """An instruction adds to its destination, which here is one of its factors."""
+    given = [te.placeholder((64,), "float32", "a"), te.placeholder((64,), "float16", "b")]
+
+    def body(a: Any, b: Any, out: Any) -> None:
+        x = scratch((64,), "float32", "local.ub")
+        with ordered_block("steps", [a, b, x], [out, x]):
+            with loops(64) as (i,):
+                store(x, a[i] + tirx.const(1, "float32"), i)
+            with loops(64) as (i,):
+                store(x, a[i] * x[i] + b[i].astype("float32"), i)
+            with loops(64) as (i,):
+                store(out, x[i], i)
+
+    arrays = [data(tensor, np.random.default_rng(0)) for tensor in given]
+    func = prim_function(given, [((64,), "float32")], body)
+    a, b = (array.astype(np.float32) for array in arrays)
+    np.testing.assert_allclose(on_chip(func, arrays, load_chip(chip_name)), a * (a + 1) + b, rtol=1e-5, atol=1e-5)
