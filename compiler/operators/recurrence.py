@@ -10,46 +10,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store
+from compiler.operators.recurrence_kinds import KINDS, Form, Kind
 from compiler.operators.recurrent_cells import Cell
 from compiler.operators.registry import operator
 
-# Which axis counts rows of the batch: of the products with the inputs and the states, and of what is made of them.
-BATCH_OF_PRODUCTS, BATCH_OF_STATES, BATCH_OF_OUTPUTS, BATCH_OF_LAST = 1, 0, 2, 1
 _CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side
-
-
-@dataclass(frozen=True)
-class Form:
-    """What networks of one kind have in every step; their gates lie side by side."""
-
-    products: tuple[int, ...]  # with what a step has made so far, one after the other: of how many gates each
-    states: int = 1
-    has_bias: bool = False  # of the last gate, that belongs to the product only
-
-    @property
-    def gates(self) -> int:
-        return sum(self.products)
-
-    @property
-    def inputs(self) -> int:
-        return 2 + self.states + self.has_bias
-
-    @property
-    def axes_of_inputs(self) -> tuple[int | None, ...]:
-        """Which of them count rows of the batch."""
-        states = (BATCH_OF_STATES,) * self.states
-        return (BATCH_OF_PRODUCTS, None, *states, *(None,) * self.has_bias)
-
-    @property
-    def axes_of_results(self) -> tuple[int, ...]:
-        return (BATCH_OF_OUTPUTS, *(BATCH_OF_LAST,) * self.states)
 
 
 @dataclass(frozen=True)
@@ -84,86 +56,33 @@ class Places:
         return [found[place] for place in sorted(found)]
 
 
-@operator("tilewright::LstmSteps", schedule="recurrence")
-def lstm_steps(
-    products: te.Tensor,
-    weights: te.Tensor,
-    first_output: te.Tensor,
-    first_cell: te.Tensor,
-    *,
-    direction: str,
-    activations: tuple[str, ...],
-    alphas: tuple[float, ...],
-    betas: tuple[float, ...],
-    clip: float = 0.0,
-    input_forget: bool = False,
-) -> tirx.PrimFunc:
-    """The outputs [steps, directions, batch, hidden] of an LSTM, and the last output and cell state.
+def _operator_of(kind: type[Kind]) -> Callable[..., tirx.PrimFunc]:
+    def steps(
+        products: te.Tensor,
+        weights: te.Tensor,
+        first_output: te.Tensor,
+        other: te.Tensor | None = None,
+        *,
+        direction: str,
+        activations: tuple[str, ...],
+        alphas: tuple[float, ...],
+        betas: tuple[float, ...],
+        clip: float = 0.0,
+        input_forget: bool = False,
+    ) -> tirx.PrimFunc:
+        """The outputs [steps, directions, batch, hidden] of a network, and its last states.
 
-    ``products`` [steps, batch, directions * gates * hidden] are those of the inputs, biased; ``weights`` [directions,
-    hidden, gates * hidden] those of the output of the step before; ``first_output`` and ``first_cell`` are [batch,
-    directions, hidden]. All directions have the same ``activations``.
-    """
-    attributes = _attributes(direction, activations, alphas, betas, clip) | {"input_forget": input_forget}
-    return build(_Lstm, [products, weights, first_output, first_cell], attributes)
+        ``products`` [steps, batch, directions * gates * hidden] are those of the inputs, biased; ``weights``
+        [directions, hidden, gates * hidden] those of the output of the step before; ``first_output`` is [batch,
+        directions, hidden], and so is the ``other`` state of an LSTM, its cell. Of a GRU that resets the product with
+        its state, the other input is the bias of that, [directions, hidden]. All directions have the same
+        ``activations``.
+        """
+        given = {"direction": direction, "activations": activations, "alphas": alphas, "betas": betas, "clip": clip}
+        inputs = [products, weights, first_output, *([] if other is None else [other])]
+        return build(kind, inputs, {**given, "input_forget": input_forget})
 
-
-@operator("tilewright::GruSteps", schedule="recurrence")
-def gru_steps(
-    products: te.Tensor,
-    weights: te.Tensor,
-    first_output: te.Tensor,
-    *,
-    direction: str,
-    activations: tuple[str, ...],
-    alphas: tuple[float, ...],
-    betas: tuple[float, ...],
-    clip: float = 0.0,
-) -> tirx.PrimFunc:
-    """The same of a GRU that resets its state before the product for the candidate."""
-    attributes = _attributes(direction, activations, alphas, betas, clip)
-    return build(_Gru, [products, weights, first_output], attributes)
-
-
-@operator("tilewright::GruLinearSteps", schedule="recurrence")
-def gru_linear_steps(
-    products: te.Tensor,
-    weights: te.Tensor,
-    first_output: te.Tensor,
-    bias: te.Tensor,
-    *,
-    direction: str,
-    activations: tuple[str, ...],
-    alphas: tuple[float, ...],
-    betas: tuple[float, ...],
-    clip: float = 0.0,
-) -> tirx.PrimFunc:
-    """The same of a GRU that resets the product of its state, with its ``bias`` [directions, hidden]."""
-    attributes = _attributes(direction, activations, alphas, betas, clip)
-    return build(_LinearGru, [products, weights, first_output, bias], attributes)
-
-
-@operator("tilewright::RnnSteps", schedule="recurrence")
-def rnn_steps(
-    products: te.Tensor,
-    weights: te.Tensor,
-    first_output: te.Tensor,
-    *,
-    direction: str,
-    activations: tuple[str, ...],
-    alphas: tuple[float, ...],
-    betas: tuple[float, ...],
-    clip: float = 0.0,
-) -> tirx.PrimFunc:
-    """The same of a network whose output is its only gate."""
-    attributes = _attributes(direction, activations, alphas, betas, clip)
-    return build(_Rnn, [products, weights, first_output], attributes)
-
-
-def _attributes(
-    direction: str, activations: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...], clip: float
-) -> dict[str, Any]:
-    return {"direction": direction, "activations": activations, "alphas": alphas, "betas": betas, "clip": clip}
+    return steps
 
 
 def form_of(func: Any) -> Form:
@@ -171,8 +90,8 @@ def form_of(func: Any) -> Form:
     return _kind_of(func).form
 
 
-def _kind_of(func: Any) -> type[_Kind]:
-    return _KINDS[str(func.attrs["tw.operator"])]
+def _kind_of(func: Any) -> type[Kind]:
+    return KINDS[str(func.attrs["tw.operator"])]
 
 
 def built_again(func: Any, places: Places | None = None, params: Sequence[Any] | None = None) -> tirx.PrimFunc:
@@ -182,7 +101,7 @@ def built_again(func: Any, places: Places | None = None, params: Sequence[Any] |
 
 
 def build(
-    kind: type[_Kind], inputs: list[Any], attributes: dict[str, Any], places: Places | None = None
+    kind: type[Kind], inputs: list[Any], attributes: dict[str, Any], places: Places | None = None
 ) -> tirx.PrimFunc:
     """Without places, all is done at once."""
     (batch, directions, hidden), dtype = shape_of(inputs[2]), dtype_of(inputs[2])
@@ -195,7 +114,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Network:
-    kind: type[_Kind]
+    kind: type[Kind]
     products: Buffer
     weights: Buffer
     first: tuple[Buffer, ...]  # states
@@ -207,7 +126,7 @@ class _Network:
     places: Places
 
     @staticmethod
-    def of(kind: type[_Kind], buffers: tuple[Buffer, ...], attributes: dict[str, Any], places: Places) -> _Network:
+    def of(kind: type[Kind], buffers: tuple[Buffer, ...], attributes: dict[str, Any], places: Places) -> _Network:
         names, alphas, betas = (tuple(attributes[name]) for name in ("activations", "alphas", "betas"))
         cell, form = Cell(names, alphas, betas, attributes["clip"]), kind.form
         (products, weights, *first), (outputs, *last) = buffers[: form.inputs], buffers[form.inputs :]
@@ -258,7 +177,7 @@ class _Network:
                 for number, weights in enumerate(kept.weights):
                     self.copy_marked(weights, (0, self.columns_of(number)[0]), lambda k, n: self.weights[d, k, n])
             with loops(trips) as (trip,):
-                _Block(self, kept, d, (core * trips + trip) * self.places.rows).write()
+                Block(self, kept, d, (core * trips + trip) * self.places.rows).write()
 
     @contextmanager
     def _cores(self, *extents: int) -> Iterator[tuple[Any, ...]]:
@@ -337,7 +256,7 @@ class _Kept:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Rows of the batch from ``first`` on, in direction ``d``."""
 
     network: _Network
@@ -439,178 +358,5 @@ class _Block:
         return self.kept.gates[b, number * self.network.hidden + j]
 
 
-# ---- kinds of networks -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What a step does between the products with the inputs and the output, which it leaves in ``kept.state``."""
-
-    form: ClassVar[Form]
-
-    block: _Block
-
-    @staticmethod
-    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
-        """Those of its own, by name; ``dtype`` is that of the result."""
-        return {}
-
-    def begin(self) -> None:
-        """Before the first step."""
-
-    def step(self) -> None:
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """After the last one, whose output has left."""
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.block.network.places.rows, self.block.network.hidden
-
-    def _store_state(self, value: Callable[[Any, Any], Any]) -> None:
-        state = self.block.kept.state
-        with loops(*self._shape) as (b, j):
-            store(state, value(b, j).astype(str(state.dtype)), b, j)
-
-    def _multiply(self) -> None:
-        """The one product of a step, and all gates with their inputs."""
-        self.block.multiply(0, self.block.kept.output)
-        self.block.add_inputs(0, self.form.gates)
-
-
-class _Lstm(_Kind):
-    """Gates are input, output, forget, cell."""
-
-    form = Form((4,), states=2)
-
-    @staticmethod
-    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
-        return {
-            "cell": buffer("local.ub", "float32", rows, hidden),
-            "given_cell": buffer("local.ub", dtype, rows, hidden),
-        }
-
-    def begin(self) -> None:
-        block, own = self.block, self.block.kept.own
-        with loops(*self._shape) as (b, j):
-            store(own["given_cell"], block.network.first[1][block.first + b, block.d, j], b, j)
-        with loops(*self._shape) as (b, j):
-            store(own["cell"], own["given_cell"][b, j].astype("float32"), b, j)
-
-    def step(self) -> None:
-        block, cell = self.block, self.block.kept.own["cell"]
-        self._multiply()
-        block.activate(0, 0, 3)
-        block.activate(1, 3, 1)
-        if block.network.attributes["input_forget"]:
-            with loops(*self._shape) as (b, j):
-                left = tirx.const(1, "float32") - block.gate(0, b, j)
-                store(block.kept.gates, left, b, 2 * block.network.hidden + j)
-        with loops(*self._shape) as (b, j):
-            entering = block.gate(0, b, j) * block.gate(3, b, j)
-            store(cell, block.gate(2, b, j) * cell[b, j] + entering, b, j)
-        self._store_state(lambda b, j: block.gate(1, b, j) * block.network.cell.activate_state(2, cell[b, j]))
-
-    def end(self) -> None:
-        block, own = self.block, self.block.kept.own
-        with loops(*self._shape) as (b, j):
-            store(own["given_cell"], own["cell"][b, j].astype(str(own["given_cell"].dtype)), b, j)
-        with loops(*self._shape) as (b, j):
-            store(block.network.last[1], own["given_cell"][b, j], block.d, block.first + b, j)
-
-
-class _Rnn(_Kind):
-    form = Form((1,))
-
-    def step(self) -> None:
-        block = self.block
-        self._multiply()
-        self._store_state(lambda b, j: block.network.cell.activate(0, block.gate(0, b, j)))
-
-
-class _Gru(_Kind):
-    """Gates are update, reset, candidate."""
-
-    form = Form((2, 1))
-
-    @staticmethod
-    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
-        return {
-            "reset": buffer("shared.l1", dtype, rows, hidden),
-            "reset_state": buffer("local.ub", dtype, rows, hidden),
-        }
-
-    def begin(self) -> None:
-        block = self.block
-        with loops(*self._shape) as (b, j):
-            store(block.kept.state, block.network.first[0][block.first + b, block.d, j], b, j)
-
-    def step(self) -> None:
-        block, state = self.block, self.block.kept.state
-        reset, reset_state = (block.kept.own[name] for name in ("reset", "reset_state"))
-        block.multiply(0, block.kept.output)
-        block.add_inputs(0, 2)
-        block.activate(0, 0, 2)
-        with loops(*self._shape) as (b, j):
-            left = block.gate(1, b, j) * state[b, j].astype("float32")
-            store(reset_state, left.astype(str(reset_state.dtype)), b, j)
-        block.network.copy_marked(reset, (0, 0), lambda b, k: reset_state[b, k])
-        block.bring(reset)
-        block.multiply(1, reset)
-        block.add_inputs(2, 1)
-        block.activate(1, 2, 1)
-        self._store_between(lambda b, j: block.gate(2, b, j))
-
-    def _store_between(self, candidate: Callable[[Any, Any], Any]) -> None:
-        """Between the candidate and the state, as the update gate says."""
-        block, state = self.block, self.block.kept.state
-
-        def between(b: Any, j: Any) -> Any:
-            return candidate(b, j) + block.gate(0, b, j) * (state[b, j].astype("float32") - candidate(b, j))
-
-        self._store_state(between)
-
-
-class _LinearGru(_Gru):
-    form = Form((3,), has_bias=True)
-
-    @staticmethod
-    def buffers(buffer: Callable[..., Buffer], dtype: str, rows: int, hidden: int) -> dict[str, Buffer]:
-        return {
-            "given_bias": buffer("local.ub", dtype, 1, hidden),
-            "bias": buffer("local.ub", "float32", 1, hidden),
-            "candidate": buffer("local.ub", "float32", rows, hidden),
-        }
-
-    def begin(self) -> None:
-        block, own = self.block, self.block.kept.own
-        super().begin()
-        given: Any = block.network.bias
-        with loops(1, block.network.hidden) as (b, j):
-            store(own["given_bias"], given[block.d, j], b, j)
-        with loops(1, block.network.hidden) as (b, j):
-            store(own["bias"], own["given_bias"][b, j].astype("float32"), b, j)
-
-    def step(self) -> None:
-        block, kept, hidden = self.block, self.block.kept, self.block.network.hidden
-        bias, candidate = kept.own["bias"], kept.own["candidate"]
-        block.multiply(0, kept.output)
-        block.add_inputs(0, 2)
-        block.activate(0, 0, 2)
-        with loops(*self._shape) as (b, j):
-            store(candidate, block.gate(2, b, j) + bias[0, j], b, j)
-        with loops(*self._shape) as (b, j):
-            entering = kept.inputs[b, 2 * hidden + j].astype("float32")
-            store(candidate, block.gate(1, b, j) * candidate[b, j] + entering, b, j)
-        with loops(*self._shape) as (b, j):
-            store(candidate, block.network.cell.activate(1, candidate[b, j]), b, j)
-        self._store_between(lambda b, j: candidate[b, j])
-
-
-_KINDS: dict[str, type[_Kind]] = {
-    "tilewright::LstmSteps": _Lstm,
-    "tilewright::GruSteps": _Gru,
-    "tilewright::GruLinearSteps": _LinearGru,
-    "tilewright::RnnSteps": _Rnn,
-}
+for _name, _kind in KINDS.items():
+    operator(_name, schedule="recurrence")(_operator_of(_kind))

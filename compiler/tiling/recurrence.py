@@ -18,7 +18,8 @@ from typing import Any
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.timing import ceil_div
 from compiler.operators.broadcast import shape_of
-from compiler.operators.recurrence import Form, Piece, Places, built_again, form_of
+from compiler.operators.recurrence import Piece, Places, built_again, form_of
+from compiler.operators.recurrence_kinds import Form
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.scopes import ISA_DTYPE
