@@ -89,9 +89,8 @@ def compile(
     many other tiles each kernel's first one is compared with on the simulator: more take longer to compile, and fewer
     cycles. Raises what `compiler.errors` lists.
     """
-    from compiler.driver import Options, compile_model
+    from compiler.driver import Options, compile_model, schedule_of
     from compiler.report.compilation import report_of
-    from compiler.schedule.files import written
 
     if tune < 0:
         raise UsageError(Problem("TW0002", f"tune is {tune}: it is a number of tiles, 0 for as many as usual"))
@@ -105,7 +104,7 @@ def compile(
             Problem("TW2403", f"{k.operator} ({', '.join(k.nodes)}) would run on the host: {k.reason}")
             for k in report.host_kernels
         ])  # fmt: skip
-    return Artifact(compiled, report, partial(written, compilation.module, compilation.imported.nodes))
+    return Artifact(compiled, report, partial(schedule_of, compilation))
 
 
 def compile_operator(

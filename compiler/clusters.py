@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, isinf, prod
 from typing import Any
 
 from compiler import graph
@@ -20,6 +20,7 @@ from compiler.target import Chip
 COMMON = "tw.common"  # attribute of main: the numbers of its parameters of which each cluster reads all
 CLUSTERS = "tw.clusters"  # attribute of main: how many clusters run it, each its part; one that has it is left as it is
 RIVALS = "tw.rivals"  # attribute of main: other numbers of clusters that may be faster; where that is worth finding out
+THOUGHT = "tw.thought"  # attribute of main: the cycles that it is thought to take, where that was worked out
 TOGETHER = 0  # clusters: all work together on every kernel
 
 
@@ -40,6 +41,16 @@ def with_rivals(module: Any, clusters: Sequence[int]) -> Any:
 
 def rivals_of(module: Any) -> list[int]:
     return [int(clusters) for clusters in graph.attribute(module["main"], RIVALS, ())]
+
+
+def with_thought(module: Any, cycles: float) -> Any:
+    """The module, which is thought to take so many cycles."""
+    return module if isinf(cycles) else _with_attribute(module, THOUGHT, int(cycles))
+
+
+def thought_of(module: Any) -> float:
+    """The cycles that main is thought to take; infinite where nobody worked that out."""
+    return float(graph.attribute(module["main"], THOUGHT, inf))
 
 
 def common_parameters(module: Any) -> list[Any]:

@@ -1,8 +1,8 @@
 """What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
 
 Which of many ways is the fastest (how many clusters run it, in which order and how many pieces calls run, which of them
-share a kernel, which sums are taken in parts, whether calls run in bands, whether constants are copied) takes longer to
-find out than all else, where the cache has the kernels.
+share a kernel, which sums are taken in parts, whether calls run in bands, which constants are copied, which calls are a
+model of their own behind the others) takes longer to find out than all else, where the cache has the kernels.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Decisions:
     sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
     copied: tuple[str, ...]  # constants that may be copied to LLB
     fetched: tuple[str, ...]  # what kernels bring to LLB for those behind them
+    # The first calls of the tail, where head and tail are compiled as models of their own: nothing else then counts.
+    tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def _decisions(content: Any) -> Decisions | None:
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
     together, sums, clusters = (content[name] for name in ("together", "sums", "clusters"))
-    copied, fetched = (content[name] for name in ("copied", "fetched"))
-    if not all(isinstance(each, list) for each in (together, sums, copied, fetched)):
+    names = [content[name] for name in ("copied", "fetched", "tail")]
+    if not all(isinstance(each, list) for each in (together, sums, *names)):
         return None
     if not all(isinstance(each, list) for each in together):
         return None
@@ -79,5 +81,5 @@ def _decisions(content: Any) -> Decisions | None:
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
     way = None if content["way"] is None else Way.of(content["way"])
-    names = tuple(map(str, copied)), tuple(map(str, fetched))
-    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), *names)
+    copied, fetched, tail = (tuple(map(str, each)) for each in names)
+    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), copied, fetched, tail)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import inf, isinf, prod
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,23 @@ import numpy as np
 
 from compiler import pipeline
 from compiler.buffers import Buffers
-from compiler.clusters import clusters_of, of_all, rivals_of, together
+from compiler.clusters import clusters_of, of_all, rivals_of, thought_of, together
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions, Memory
+from compiler.ends import Ends, cut, ends_as_told, ends_of, joined, tails_of
 from compiler.fetching import FETCHES, Traffic, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
+from compiler.isa.dtypes import DTYPES
 from compiler.kept_in_l1 import kept_in_l1, others_read
 from compiler.kernels import Kernel, Road
 from compiler.model_kernels import ModelKernels, Step
 from compiler.operators import load_operators
 from compiler.runtime.model import CompiledModel, HostSegment, Port, ProgramSegment, Segment
 from compiler.schedule.chains import named
-from compiler.schedule.files import load_schedule
+from compiler.schedule.files import load_schedule, written
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import runs_in_bands
 from compiler.sim.collector import uncollected
@@ -36,6 +38,7 @@ from compiler.target import Chip
 from compiler.timing import TIMING, cycles_of
 from compiler.tir.scopes import ISA_DTYPE
 
+APART = "what reads it is a program of its own: clusters divide one of both only"
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
 # Of the cycles of a program whose calls all have kernels of their own, the fewest that one may take that is faster once
 # some share theirs: that saves a few percent of each.
@@ -70,11 +73,18 @@ class Compilation:
     linked: tuple[Linked, ...]  # the programs
     decisions: Decisions
     kernels: ModelKernels
+    ends: tuple[Compilation, ...] = ()  # head and tail, where these were compiled as models of their own
+    passed_on: tuple[FarResult, ...] = ()  # by the head to the tail
+
+    @property
+    def pieces(self) -> tuple[Compilation, ...]:
+        """What was compiled as a model of its own, in order: itself, or its ends."""
+        return tuple(piece for end in self.ends for piece in end.pieces) or (self,)
 
     @property
     def far_results(self) -> tuple[FarResult, ...]:
         """What goes through DDR between kernels."""
-        return tuple(each for one in self.linked for each in one.far_results)
+        return (*(each for one in self.linked for each in one.far_results), *self.passed_on)
 
     @property
     def clusters(self) -> int:
@@ -84,6 +94,8 @@ class Compilation:
     @cached_property
     def predicted_cycles(self) -> float:
         """Of all programs of the model, one after another; infinite where data decides what they do."""
+        if self.ends:
+            return sum(end.predicted_cycles for end in self.ends)
         programs = [each.program for each in self.model.segments if isinstance(each, ProgramSegment)]
         runs = [run for run, host in _runs(self.steps) if host is None]
         cycles = 0.0
@@ -120,7 +132,10 @@ def compile_model(
 def _compile_model(
     source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> Compilation:
-    imported = _imported(source, options)
+    return _found(_imported(source, options), chip, options, observer)
+
+
+def _found(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
     memory = Memory.of(imported, chip, options, observer)
     decided = None if memory is None else memory.recalled()
     found = None if decided is None else _as_decided(decided, imported, chip, options, observer)
@@ -135,6 +150,9 @@ def _as_decided(
     decided: Decisions, imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> Compilation | None:
     """What a search found before; None where it was for another model after all."""
+    if decided.tail:
+        ends = cut(imported, decided.tail)
+        return None if ends is None else _in_two(ends, chip, options, observer)
     if not decided.bands:
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
     told = pipeline.Told(decided.clusters, way=decided.way)
@@ -156,13 +174,29 @@ def _as_decided(
 
 
 def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    """The fastest of all ways to run a model. Programs in which each call has a kernel of its own tell which ways are
-    worth to be gone to the end.
-    """
-    planned = _planned(imported, chip, options, observer)
+    """The fastest of all ways to run a model, in one piece or in two, or as somebody says."""
     manual = manual_of(options)
+    if manual is not None and manual.tails:
+        return _in_two(ends_as_told(imported, manual), chip, options, observer)
+    planned = _planned(imported, chip, options, observer)
     if manual is not None:
         return _fetched_or_not(_copied_or_not(planned, _compiled(kept_in_l1(planned, manual))))
+    ends = None if planned.clusters > 1 else ends_of(imported, chip)
+    in_two = None if ends is None else _if_it_pays(ends, planned)
+    if in_two is not None and isinf(in_two.predicted_cycles):
+        return in_two
+    found = _in_one(planned)
+    hosted = {step.name for step in found.steps if step.host is not None}
+    if hosted and in_two is None:
+        ends = ends_of(imported, chip, hosted)
+        in_two = None if ends is None else _if_it_pays(ends, found.kernels)
+    return found if in_two is None or not _is_faster(in_two, found) else in_two
+
+
+def _in_one(planned: ModelKernels) -> Compilation:
+    """The fastest of all ways to run it in one piece. Programs in which each call has a kernel of its own tell which
+    ways are worth to be gone to the end.
+    """
     ways = [planned, *_rivals(planned)]
     begun = [_compiled(each) for each in ways]
     if len(ways) > 1:
@@ -175,6 +209,49 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
         if _is_faster(other, found, share):
             apart, found = way, other
     return _fetched_or_not(_copied_or_not(apart, found))
+
+
+def _if_it_pays(ends: Ends, whole: ModelKernels) -> Compilation | None:
+    """Head and tail as models of their own, if clusters divide one of them and both are thought to take less than the
+    whole."""
+    given = whole.whole_chip, whole.options, whole.observer
+    both = [_planned(end, *given).module for end in (ends.head, ends.tail)]
+    if all(clusters_of(each) <= 1 for each in both):
+        return None
+    pays = sum(map(thought_of, both)) < CLEARLY * thought_of(whole.module)
+    return _in_two(ends, *given) if pays else None
+
+
+def _in_two(ends: Ends, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+    """Head and tail as models of their own."""
+    manual = manual_of(options)
+    told = (None, None) if manual is None else manual.of_ends(ends.head.module)
+    head, tail = (
+        _found(end, chip, replace(options, schedule=own), observer)
+        for end, own in zip((ends.head, ends.tail), told, strict=True)
+    )
+    return replace(
+        head,
+        model=joined(ends, head.model, tail.model),
+        steps=(*head.steps, *tail.steps),
+        imported=ends.whole,
+        roads=(*head.roads, *tail.roads),
+        linked=(*head.linked, *tail.linked),
+        decisions=replace(head.decisions, tail=ends.first),
+        ends=(head, tail),
+        passed_on=(*head.passed_on, *tail.passed_on, *_passed_on(ends, head)),
+    )
+
+
+def _passed_on(ends: Ends, head: Compilation) -> Iterator[FarResult]:
+    """What the tail is given of the head, by the kernel that makes it."""
+    made = {port.name: port for port in head.model.outputs}
+    for port in ends.tail.inputs:
+        if port.name in made:
+            nodes = set(ends.whole.nodes.get(port.name, ()))
+            maker = next((step.name for step in head.steps if nodes.intersection(step.nodes)), port.name)
+            size = prod(port.shape) * DTYPES[made[port.name].dtype].itemsize
+            yield FarResult(maker, made[port.name].buffer, size, APART)
 
 
 def _rivals(planned: ModelKernels) -> Iterator[ModelKernels]:
@@ -302,6 +379,13 @@ def plan(
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
     return _planned(_imported(source, options), chip, options, observer)
+
+
+def schedule_of(compilation: Compilation) -> str:
+    """How a model runs, as a file."""
+    models = [piece.imported for piece in compilation.pieces]
+    tails = tails_of(compilation.imported, models)
+    return written([piece.module for piece in compilation.pieces], compilation.imported.nodes, tails)
 
 
 def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Imported:

@@ -16,6 +16,7 @@ from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.model import CompiledModel, ProgramSegment
 from compiler.sim.pipeline import REASONS
 from compiler.sim.simulator import Run
+from compiler.sim.statistics import summed_by_core
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def measured_run(model: CompiledModel, inputs: Mapping[str, np.ndarray], *, haza
 
 
 def _measured(runs: Sequence[Run]) -> Measured:
-    busy: Any = sum(run.schedule.busy for run in runs)
-    stalled: Any = sum(run.schedule.stalled for run in runs)
+    busy: Any = summed_by_core([run.schedule.busy for run in runs])
+    stalled: Any = summed_by_core([run.schedule.stalled for run in runs])
     cycles = sum(run.cycles for run in runs)
     engines = busy[:, Queue.S + 1 :]
     core, engine = np.unravel_index(int(engines.argmax()), engines.shape)

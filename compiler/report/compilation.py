@@ -54,6 +54,14 @@ class TriedRoad:
 
 
 @dataclass(frozen=True)
+class TailReport:
+    """Kernels that are a program of their own, behind what other numbers of clusters run."""
+
+    kernels: int
+    clusters: int
+
+
+@dataclass(frozen=True)
 class DdrPlan:
     """Bytes of the chip's DDR, of the program that needs most."""
 
@@ -105,6 +113,7 @@ class Report:
     pieces: int  # in which the layer with most of them runs
     search: Searched | None  # None where nothing was searched for: all fits on the chip, or the schedule was given
     far_results: tuple[FarResultReport, ...]
+    tails: tuple[TailReport, ...]  # what is compiled as models of their own behind the rest, in order
     fetched_bytes: int  # of inputs and constants that kernels bring to LLB for others behind them
     notes: tuple[str, ...]
     roads: tuple[TriedRoad, ...]
@@ -142,13 +151,18 @@ def report_of(compilation: Compilation) -> Report:
 
     model = compilation.model
     programs = [segment.program for segment in model.segments if isinstance(segment, ProgramSegment)]
-    steps, clusters = compilation.steps, compilation.clusters
+    steps = compilation.steps
     return Report(
         model=model.name,
         chip=model.chip.name,
         precision=str(model.options.get("precision") or "as the model says"),
         segments=len(model.segments),
-        kernels=tuple(_kernel(step, step.kernel, clusters) for step in steps if step.kernel is not None),
+        kernels=tuple(
+            _kernel(step, step.kernel, piece.clusters)
+            for piece in compilation.pieces
+            for step in piece.steps
+            if step.kernel is not None
+        ),
         host_kernels=tuple(
             HostKernelReport(step.name, step.host.operator or step.host.name, step.nodes, step.host.reason)
             for step in steps
@@ -160,10 +174,14 @@ def report_of(compilation: Compilation) -> Report:
         constant_bytes=sum(array.nbytes for array in model.constants.values()),
         ddr=_ddr(model, programs),
         memory=tuple(_peaks(model, steps)),
-        clusters=clusters,
+        clusters=compilation.clusters,
         pieces=max(Counter(step.name for step in steps).values(), default=1),
         search=searched_of(compilation.module),
         far_results=_far_results(compilation),
+        tails=tuple(
+            TailReport(sum(step.kernel is not None for step in piece.steps), piece.clusters)
+            for piece in compilation.pieces[1:]
+        ),
         fetched_bytes=sum(one.fetched_bytes for one in compilation.linked),
         notes=tuple(compilation.imported.notes),
         roads=tuple(TriedRoad(road.what, road.why) for road in compilation.roads),

@@ -77,6 +77,11 @@ class Profile:
     def cores(self) -> int:
         return max((run.stream.cores for run in self.runs), default=0)
 
+    @property
+    def core_cycles(self) -> int:
+        """Of all cores, also of those that have nothing to do in one of the programs."""
+        return self.cycles * self.cores
+
     @cached_property
     def busy(self) -> dict[str, int]:
         """Cycles by queue, of all cores."""
@@ -90,7 +95,7 @@ class Profile:
             waits = [run.schedule.stalled[:, queue].sum(axis=0).tolist() for run in self.runs]
             found[queue.name] = dict(zip(REASONS, map(sum, zip(*waits, strict=True)), strict=True)) if waits else {}
             spent = self.busy[queue.name] + sum(found[queue.name].values())
-            found[queue.name]["done"] = max(0, sum(r.cycles * r.stream.cores for r in self.runs) - spent)
+            found[queue.name]["done"] = max(0, self.core_cycles - spent)
         return found
 
     @cached_property

@@ -72,7 +72,7 @@ def _summary(profile: Profile) -> Iterator[str]:
 
 def _queues(profile: Profile) -> Iterator[str]:
     """Where the cycles of every queue went, in percent of all cycles of all cores."""
-    total = max(1, sum(run.cycles * run.stream.cores for run in profile.runs))
+    total = max(1, profile.core_cycles)
     reasons = list(next(iter(profile.stalled.values())))
     rows = [("queue", "busy %", *(f"{reason.replace('_', ' ')} %" for reason in reasons))]
     for queue in Queue:

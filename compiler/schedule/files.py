@@ -1,6 +1,9 @@
 """Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
 
 clusters = 4              # run it, each on its part of the batch; 0: all work together on every kernel
+[[tail]]                  # none, or a model of its own behind the rest: calls, and all that needs their results
+calls = ["boxes_all"]
+clusters = 1
 [pieces]                  # of calls in their order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
@@ -20,11 +23,13 @@ from typing import Any
 from compiler import graph
 from compiler.clusters import TOGETHER, clusters_of
 from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
-from compiler.schedule.manual import Manual
+from compiler.schedule.manual import Manual, Tail
 from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
 
 FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
 MAX_FILE_BYTES = 4 << 20
+_HEADING = "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it"
+_TAIL = re.compile(r"\s*\[\[\s*[\"']?tail[\"']?\s*\]\]")
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
 
 
@@ -60,8 +65,11 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
         if type(value) is not int or value < least:
             problems.add("TW2630", f"{name} must be a number of at least {least}", Place(file, lines.get(name, 0), 1))
 
-    for name in tables.keys() - {"clusters", "pieces"}:
-        problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), "clusters, [pieces]")
+    for name in tables.keys() - {"clusters", "tail", "pieces"}:
+        known = "clusters, [[tail]], [pieces]"
+        problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), known)
+    begins = [number for number, line in enumerate(text.split("\n"), 1) if _TAIL.match(line)]
+    tails = _tails(tables.get("tail", []), [Place(file, number, 1) for number in begins], problems)
     pieces = tables.get("pieces", {})
     if not isinstance(pieces, dict):
         problems.add("TW2630", "pieces must be a table", Place(file, lines.get("pieces", 0), 1))
@@ -76,7 +84,25 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
     after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
     axes = {name: int(entry["axis"]) for name, entry in entries.items() if "axis" in entry}
-    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes)
+    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes, tails)
+
+
+def _tails(given: Any, places: Sequence[Place], problems: Diagnostics) -> tuple[Tail, ...]:
+    found = list[Tail]()
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given) or len(given) != len(places):
+        problems.add("TW2630", "tails must be written as [[tail]]", places[0] if places else None)
+        return ()
+    for entry, place in zip(given, places, strict=True):
+        for key in entry.keys() - {"calls", "clusters"}:
+            problems.add("TW2630", f"a tail has no {key}", place, "calls, clusters")
+        calls, clusters = entry.get("calls"), entry.get("clusters")
+        if not isinstance(calls, list) or not calls or not all(isinstance(name, str) for name in calls):
+            problems.add("TW2630", "calls of a tail must be a list of names", place)
+            continue
+        if "clusters" in entry and (type(clusters) is not int or clusters < TOGETHER):
+            problems.add("TW2630", f"clusters of a tail must be a number of at least {TOGETHER}", place)
+        found.append(Tail(tuple(calls), clusters, place))
+    return tuple(found)
 
 
 def _check_flags(name: str, entry: Mapping[str, Any], place: Place, problems: Diagnostics) -> None:
@@ -90,17 +116,28 @@ def _check_flags(name: str, entry: Mapping[str, Any], place: Place, problems: Di
             problems.add("TW2630", f"{key} of {name} must be true or false", place)
 
 
-def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
-    """The schedule of a compiled module as a file; ``nodes`` are those of ONNX by the names of calls."""
-    in_l1 = {str(name) for name in graph.attribute(module["main"], IN_L1, ())}
-    searched = searched_of(module)
-    bands = {str(name): rest for name, *rest in graph.attribute(module["main"], BANDS, ())}
+def written(modules: Sequence[Any], nodes: Mapping[str, Sequence[str]], tails: Sequence[Sequence[str]] = ()) -> str:
+    """The schedule of a compiled model as a file; ``nodes`` are those of ONNX by the names of calls. ``modules`` are
+    what it was compiled as, one behind the other, and ``tails`` the first calls of each but the first.
+    """
+    numbers = [clusters_of(module) for module in modules]
     lines = [
-        *([f"# {searched.said}"] if searched is not None else []),
-        f"clusters = {clusters_of(module)}  # that run it, each on a part of the batch; {TOGETHER}: all together",
-        "",
-        "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it",
+        *(f"# {searched.said}" for searched in map(searched_of, modules) if searched is not None),
+        f"clusters = {numbers[0]}  # that run it, each on a part of the batch; {TOGETHER}: all together",
     ]
+    for calls, clusters in zip(tails, numbers[1:], strict=True):
+        listed = ", ".join(f'"{name}"' for name in calls)
+        lines += ["", "[[tail]]  # these and what needs their results: a model of its own behind the rest"]
+        lines += [f"calls = [{listed}]", f"clusters = {clusters}"]
+    lines += ["", _HEADING]
+    for module in modules:
+        lines += _pieces(module, nodes)
+    return "\n".join(lines) + "\n"
+
+
+def _pieces(module: Any, nodes: Mapping[str, Sequence[str]]) -> list[str]:
+    in_l1, lines = {str(name) for name in graph.attribute(module["main"], IN_L1, ())}, list[str]()
+    bands = {str(name): rest for name, *rest in graph.attribute(module["main"], BANDS, ())}
     for members, count, breaks in pieces_of(module):
         comment = " ".join(dict.fromkeys(node for member in members for node in nodes.get(member, ())))
         shown = "".join(char if char.isprintable() else "?" for char in comment)
@@ -113,4 +150,4 @@ def written(module: Any, nodes: Mapping[str, Sequence[str]]) -> str:
         parts += [f"{key} = true" for key, holds in told if holds]
         said = f"{{ {', '.join(parts)} }}" if len(parts) > 1 else str(count)
         lines.append(f'"{members[-1]}" = {said}' + (f"  # {shown}" if shown else ""))
-    return "\n".join(lines) + "\n"
+    return lines

@@ -15,6 +15,15 @@ from compiler.schedule.storage import results_of
 
 
 @dataclass(frozen=True)
+class Tail:
+    """Calls that are a model of their own behind the others, with all that needs their results."""
+
+    calls: tuple[str, ...]
+    clusters: int | None
+    place: Place
+
+
+@dataclass(frozen=True)
 class Manual:
     """A schedule that somebody gave: what it says, and on which lines."""
 
@@ -25,6 +34,7 @@ class Manual:
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
     in_l1: frozenset[str] = frozenset()  # calls that share a kernel with the one that reads their result
     axes: Mapping[str, int] = field(default_factory=dict)  # of calls that run in bands
+    tails: tuple[Tail, ...] = ()  # the second one is what is behind in the first, and so on
 
     def ordered(self, module: Any, body: graph.Body) -> graph.Body:
         """The calls of main in the order of the file. A view comes behind what it looks at."""
@@ -102,6 +112,24 @@ class Manual:
                 problems.add("TW2632", text, self.place(name), "1 piece is always possible")
         problems.raise_if_any(InvalidError)
         return found
+
+    def of_ends(self, head: Any) -> tuple[Manual, Manual]:
+        """What it says of a head, which is this module, and of the tail behind it."""
+        names, tail = {call.name for call in graph.read(head["main"]).calls}, self.tails[0]
+        own = {name: count for name, count in self.pieces.items() if name in names}
+        rest = {name: count for name, count in self.pieces.items() if name not in names}
+        lines = {**self.lines, "clusters": tail.place.line}
+        return (
+            replace(self, pieces=own, in_l1=self.in_l1 & own.keys(), tails=()),
+            replace(
+                self,
+                clusters=tail.clusters,
+                pieces=rest,
+                in_l1=self.in_l1 - own.keys(),
+                lines=lines,
+                tails=self.tails[1:],
+            ),
+        )
 
     def _check_names(self, names: Sequence[str]) -> None:
         """All calls, each once."""

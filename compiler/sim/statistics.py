@@ -305,3 +305,12 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
     for row in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)]
         yield "  ".join([f"{row[0]:<{widths[0]}}", *cells[1:]]).rstrip()
+
+
+def summed_by_core(several: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum of what programs have by core, of which some may run on fewer cores than others."""
+    most = max(several, key=len)
+    found = np.zeros_like(most)
+    for each in several:
+        found[: len(each)] += each
+    return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import ir, relax
 
 from compiler import graph
-from compiler.clusters import CLUSTERS, COMMON, TOGETHER, clusters_of, run_by, with_rivals
+from compiler.clusters import CLUSTERS, COMMON, TOGETHER, clusters_of, run_by, with_rivals, with_thought
 from compiler.codegen.residence import TIGHT_SHARE, llb_pays
 from compiler.errors import InvalidError, Problem
 from compiler.schedule.automatic import best_way, cycles_on_chip, fits, undivided_cycles
@@ -70,6 +70,7 @@ def _fastest(module: Any, chip: Chip) -> Any:
         thought[clusters_of(part)] = least
         if least < cycles and (taken := _part_cycles(part, one)) < cycles:
             found, cycles = part, taken
+    found = with_thought(found, together if found is module else cycles)
     if len(graph.read(module["main"]).calls) > FEW:
         return found
     rivals = [each for each, taken in thought.items() if taken < cycles * RIVAL and each != clusters_of(found)]
@@ -102,7 +103,8 @@ def _as_told(module: Any, chip: Chip, told: int, manual: Manual) -> Any:
     part = _part(module, body, cuts, told) if told <= chip.clusters else None
     if part is not None:
         return part
-    able = [n for n in range(1, chip.clusters + 1) if n == 1 or cut_values(module, body, cuts, n) is not None]
+    inputs = _inputs(module, body)
+    able = [1, *(n for n in range(2, chip.clusters + 1) if cut_values(body, inputs, cuts, n) is not None)]
     text = f"{told} clusters cannot divide the batch of this model on {chip.name}"
     hint = f"possible: {', '.join(map(str, able))}, or {TOGETHER}: all work together"
     raise InvalidError(Problem("TW2632", text, manual.place("clusters"), hint))
@@ -112,20 +114,23 @@ def _part(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> Any | Non
     """The module with a main that is the part of one of so many clusters."""
     if clusters == 1:
         return run_by(module, 1)
-    cut = cut_values(module, body, cuts, clusters)
+    cut = cut_values(body, _inputs(module, body), cuts, clusters)
     return None if cut is None else _divided(module, body, cuts, cut, clusters)
 
 
-def cut_values(module: Any, body: graph.Body, cuts: Cuts, clusters: int) -> dict[Any, int] | None:
-    """By variable of main: the axis along which it is divided; None where main cannot be."""
+def cut_values(body: graph.Body, inputs: Sequence[Any], cuts: Cuts, clusters: int) -> dict[Any, int] | None:
+    """By variable of main: the axis along which it is divided; None where main cannot be, with one of its inputs."""
     found = cuts.body_axes(body, clusters, dict.fromkeys(body.results))
     if found is None:
         return None
     given = {param: found[param] for param in body.params if param in found}
     if any(axis != cut_axis(graph.shape_of(param)) for param, axis in given.items()):
         return None
-    inputs = body.params[: int(graph.attribute(module["main"], "num_input", len(body.params)))]
     return found if any(param in given for param in inputs) else None
+
+
+def _inputs(module: Any, body: graph.Body) -> Sequence[Any]:
+    return body.params[: int(graph.attribute(module["main"], "num_input", len(body.params)))]
 
 
 def _divided(module: Any, body: graph.Body, cuts: Cuts, cut: Mapping[Any, int], clusters: int) -> Any:

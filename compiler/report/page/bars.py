@@ -15,7 +15,7 @@ REASONS = ("bandwidth", "flag", "barrier", "queue_full", "empty", "done")
 
 def picture(profile: Profile) -> str:
     drawn: list[str] = []
-    total = max(1, sum(run.cycles * run.stream.cores for run in profile.runs))
+    total = max(1, profile.core_cycles)
     for row, queue in enumerate(LANES):
         stalled = profile.stalled[queue.name]
         parts = [("busy", profile.busy[queue.name]), *((reason, stalled.get(reason, 0)) for reason in REASONS)]

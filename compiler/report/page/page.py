@@ -146,7 +146,7 @@ def _cards(profile: Profile) -> Iterator[str]:
     if profile.bound is not None and profile.ratio is not None:
         bound = profile.bound
         yield _card("to the lower bound", f"{profile.ratio:.2f} x", f"{bound.cycles:,} cycles, by {bound.by}")
-    total = max(1, sum(run.cycles * run.stream.cores for run in profile.runs))
+    total = max(1, profile.core_cycles)
     yield _card("cube busy", f"{100 * profile.busy['M'] / total:.1f} %", _cube_note(profile))
     moved = f"{size_text(profile.ddr_bytes)}"
     must = f"{size_text(profile.work.ddr_bytes)} must be" if profile.work is not None else "in whole lines"

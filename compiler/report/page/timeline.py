@@ -14,6 +14,7 @@ from compiler.report.page.markup import element, label, line, rectangle, short, 
 from compiler.report.profile import Profile
 from compiler.sim import classes as kinds
 from compiler.sim.simulator import Run
+from compiler.sim.statistics import summed_by_core
 from compiler.sim.trace import flow
 
 LANES = (Queue.MTE2, Queue.MTE1, Queue.M, Queue.FIX, Queue.V, Queue.MTE3, Queue.S)  # in the order in which data goes
@@ -40,8 +41,8 @@ class Timeline:
 
 def busiest_core(profile: Profile) -> int:
     """The core that works most, by all that its queues do but dispatching."""
-    work = sum((run.schedule.busy[:, Queue.S + 1 :].sum(axis=1) for run in profile.runs), np.zeros(1, np.int64))
-    return int(np.argmax(work))
+    work = [run.schedule.busy[:, Queue.S + 1 :].sum(axis=1) for run in profile.runs]
+    return int(np.argmax(summed_by_core(work))) if work else 0
 
 
 def timeline(profile: Profile, core: int) -> Timeline:
