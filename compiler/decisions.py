@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_ffi import structural_hash
 
+from compiler.fetching import Brought
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, Key, compiler_digest, default_folder
 from compiler.pipeline import Observer
@@ -33,7 +34,7 @@ class Decisions:
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
     sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
     copied: tuple[str, ...]  # constants that may be copied to LLB
-    fetched: tuple[str, ...]  # what kernels bring to LLB for those behind them
+    fetched: tuple[Brought, ...]  # what kernels bring to LLB for those behind them
     # The first calls of the tail, where head and tail are compiled as models of their own: nothing else then counts.
     tail: tuple[str, ...] = ()
 
@@ -72,14 +73,17 @@ def _decisions(content: Any) -> Decisions | None:
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
     together, sums, clusters = (content[name] for name in ("together", "sums", "clusters"))
-    names = [content[name] for name in ("copied", "fetched", "tail")]
-    if not all(isinstance(each, list) for each in (together, sums, *names)):
+    copied, fetched, tail = (content[name] for name in ("copied", "fetched", "tail"))
+    if not all(isinstance(each, list) for each in (together, sums, copied, fetched, tail)):
         return None
-    if not all(isinstance(each, list) for each in together):
+    if not all(isinstance(each, list) for each in (*together, *fetched)):
+        return None
+    if not all(len(each) == len(Brought._fields) and all(isinstance(n, int) for n in each[1:]) for each in fetched):
         return None
     if not all(isinstance(index, int) for index in (*sums, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
     way = None if content["way"] is None else Way.of(content["way"])
-    copied, fetched, tail = (tuple(map(str, each)) for each in names)
-    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), copied, fetched, tail)
+    brought = tuple(Brought(str(source), *numbers) for source, *numbers in fetched)
+    copied, tail = (tuple(map(str, each)) for each in (copied, tail))
+    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), copied, brought, tail)

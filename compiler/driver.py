@@ -20,7 +20,7 @@ from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions, Memory
 from compiler.ends import Ends, cut, ends_as_told, ends_of, joined, tails_of
-from compiler.fetching import FETCHES, Traffic, wanted, with_fetches
+from compiler.fetching import FETCHES, Traffic, brought, is_whole, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
 from compiler.isa.dtypes import DTYPES
@@ -164,9 +164,10 @@ def _as_decided(
         return None
     kernels = kernels.with_together(together) if together else kernels
     if decided.fetched:
-        if not all(name in kernels.buffers.declared and kernels.is_given(name) for name in decided.fetched):
+        names = tuple(dict.fromkeys(part.source for part in decided.fetched))
+        if not all(name in kernels.buffers.declared and kernels.is_given(name) for name in names):
             return None
-        kernels = kernels.with_fetched(decided.fetched)
+        kernels = kernels.with_fetched(names, decided.fetched)
     return _compiled(kernels)
 
 
@@ -369,7 +370,7 @@ def _compiled(kernels: ModelKernels) -> Compilation:
         kernels.observer.seconds,
         tuple(roads),
         linked,
-        decisions,
+        replace(decisions, fetched=kernels.brought),
         kernels,
     )
 
@@ -484,7 +485,9 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels) -> Linked
     kernels = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(run)]
     if planned.fetched:
         sizes = {source: buffers.declared[source].size_bytes for source in planned.fetched}
-        kernels = with_fetches(kernels, planned.fetched, sizes, planned.common, planned.chip)
+        if not is_whole(planned.brought, kernels, planned.fetched, sizes):
+            planned.brought = brought(kernels, planned.fetched, sizes, planned.common, planned.chip)
+        kernels = with_fetches(kernels, planned.fetched, planned.brought, planned.common)
     return link(
         kernels,
         planned.chip,

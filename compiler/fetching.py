@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from compiler.codegen.fetches import Fetch
 from compiler.codegen.kernel import KernelCode
@@ -37,6 +38,15 @@ class Wanted:
     size_bytes: int
     reader: int
     clusters: int = 1  # that DDR sends it to at once
+
+
+class Brought(NamedTuple):
+    """Bytes of a buffer in DDR, and the kernel that brings them to LLB, by its place among the kernels."""
+
+    source: str
+    host: int
+    low: int
+    high: int
 
 
 @dataclass
@@ -103,30 +113,64 @@ def wanted(
     return [one.source for one in found if hosts[one.source]]
 
 
-def with_fetches(
+def brought(
     kernels: Sequence[PlacedKernel],
     copies: Mapping[str, str],
     sizes: Mapping[str, int],
     common: Container[str],
     chip: Chip,
-) -> list[PlacedKernel]:
-    """The kernels, of which some bring what is copied to LLB: ``copies`` by what they are copies of."""
-    readers = dict[str, int]()
-    for at, kernel in enumerate(kernels):
-        for name in kernel.arguments:
-            readers.setdefault(name, at)
+) -> tuple[Brought, ...]:
+    """Which kernels bring what is copied to LLB: ``copies`` by what they are copies of."""
+    readers = _readers(kernels)
     asked = [
         Wanted(source, sizes[source], readers[copy], chip.alike if source in common else 1)
         for source, copy in copies.items()
         if readers.get(copy, 0)
     ]
     hosts = _hosts([kernel.code for kernel in kernels], asked, Traffic(chip))
-    found = list(kernels)
-    for one in asked:
+    return tuple(
+        Brought(one.source, host, low, high)
+        for one in asked
         # What nobody has the time for comes right before it is needed.
-        for host, low, high in hosts[one.source] or [(one.reader - 1, 0, one.size_bytes)]:
-            fetch = Fetch(one.source, copies[one.source], low, high, one.source in common)
-            found[host] = replace(found[host], fetches=(*found[host].fetches, fetch))
+        for host, low, high in hosts[one.source] or [(one.reader - 1, 0, one.size_bytes)]
+    )
+
+
+def is_whole(
+    parts: Sequence[Brought], kernels: Sequence[PlacedKernel], copies: Mapping[str, str], sizes: Mapping[str, int]
+) -> bool:
+    """Whether all of everything that is copied is brought, and before it is read."""
+    readers = _readers(kernels)
+    for source, copy in copies.items():
+        own = sorted((part.low, part.high, part.host) for part in parts if part.source == source)
+        reader = readers.get(copy, 0)
+        if not reader:
+            return False
+        ends = [0, *(high for _, high, _ in own)]
+        if [low for low, _, _ in own] != ends[:-1] or ends[-1] != sizes[source]:
+            return False
+        if any(not 0 <= host < reader or low >= high for low, high, host in own):
+            return False
+    return all(part.source in copies for part in parts)
+
+
+def with_fetches(
+    kernels: Sequence[PlacedKernel], copies: Mapping[str, str], parts: Sequence[Brought], common: Container[str]
+) -> list[PlacedKernel]:
+    """The kernels, of which some bring these parts of what is copied to LLB."""
+    found = list(kernels)
+    for source, host, low, high in parts:
+        fetch = Fetch(source, copies[source], low, high, source in common)
+        found[host] = replace(found[host], fetches=(*found[host].fetches, fetch))
+    return found
+
+
+def _readers(kernels: Sequence[PlacedKernel]) -> dict[str, int]:
+    """The first kernel that is called with a buffer."""
+    found = dict[str, int]()
+    for at, kernel in enumerate(kernels):
+        for name in kernel.arguments:
+            found.setdefault(name, at)
     return found
 
 

@@ -20,6 +20,7 @@ from compiler.codegen.link import LLB_PLACEMENT
 from compiler.codegen.residence import Foreseen, foresee, llb_pays
 from compiler.cost import Unpredictable, predict
 from compiler.decisions import Decisions
+from compiler.fetching import Brought
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_pool import Job, Result, compile_jobs
@@ -98,6 +99,7 @@ class ModelKernels:
         foreseen = self._foreseen()
         self._copies = {name: self.buffers.copy_of(name) for name in foreseen.copied}
         self.fetched = dict[str, str]()  # what kernels bring to LLB for others, and where to
+        self.brought: tuple[Brought, ...] = ()  # which kernels, once all are known
         self._near = {*foreseen.near, *self._copies.values()}
         self._room_bytes = min(foreseen.room_bytes, default=self.chip.memory_bytes("llb"))
         self._rooms = dict[str, int]()  # by what is called: pieces of a layer are alike
@@ -361,9 +363,8 @@ class ModelKernels:
         """What was decided for these kernels."""
         self.uses()
         bands = pipeline.BANDS not in self.observer.without
-        fetched = tuple(self.fetched)
         copied = tuple(sorted(self._may_copy))
-        return Decisions(self.clusters, self._way, bands, self.together, self._in_order, copied, fetched)
+        return Decisions(self.clusters, self._way, bands, self.together, self._in_order, copied, self.brought)
 
     def is_given(self, name: str) -> bool:
         """Whether a buffer holds what the model is given: no kernel writes it."""
@@ -378,11 +379,11 @@ class ModelKernels:
         """The same, with those of the constants that are read again and again read from LLB."""
         return self._other(self.module, copies=names)
 
-    def with_fetched(self, names: Sequence[str]) -> ModelKernels:
-        """The same where these are brought to LLB by kernels that run before their readers."""
+    def with_fetched(self, names: Sequence[str], brought: tuple[Brought, ...] = ()) -> ModelKernels:
+        """The same where these are brought to LLB by kernels that run before their readers, if it is known by which."""
         other = self._other(self.module, copies=self._may_copy)
         other.together, other._rooms = self.together, self._rooms
-        other.fetched = {name: other.buffers.copy_of(name) for name in names}
+        other.fetched, other.brought = {name: other.buffers.copy_of(name) for name in names}, brought
         other._near |= set(other.fetched.values())
         return other
 

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler import driver
 from compiler.decisions import Decisions, Memory
 from compiler.driver import Compilation, Options, compile_model
+from compiler.fetching import Brought
 from compiler.frontend import import_model
 from compiler.pipeline import Observer
 from compiler.target import load_chip
@@ -107,9 +108,11 @@ def test_a_second_compilation_does_not_search_and_makes_the_same(
         lambda known: replace(known, together=(("no", "call"),)),
         lambda known: replace(known, sums=()),
         lambda known: replace(known, sums=(99,) * len(known.sums)),
-        lambda known: replace(known, fetched=("no buffer",)),
-        lambda known: replace(known, fetched=("t0",)),  # which a kernel writes
+        lambda known: replace(known, fetched=(Brought("no buffer", 0, 0, 1),)),
+        lambda known: replace(known, fetched=(Brought("t0", 0, 0, 1),)),  # which a kernel writes
         lambda known: {**vars(known), "way": None, "fetched": "none"},
+        lambda known: {**vars(known), "way": None, "fetched": [["w0", 1, 2]]},
+        lambda known: {**vars(known), "way": None, "fetched": [["w0", "one", 2, 3]]},
         lambda known: {"bands": True},
         lambda known: {**vars(known), "way": None, "together": [1]},
         lambda known: {**vars(known), "way": None, "sums": "none"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path as File
@@ -16,7 +16,7 @@ from compiler.codegen import KernelCode, PlacedKernel
 from compiler.codegen.fetches import Fetch
 from compiler.cost import Prediction
 from compiler.driver import Compilation, Options, compile_model
-from compiler.fetching import FETCHES, LEAST_BYTES, PATH, SPARE_SHARE, wanted, with_fetches
+from compiler.fetching import FETCHES, LEAST_BYTES, PATH, SPARE_SHARE, Brought, brought, is_whole, wanted, with_fetches
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.target import Chip, load_chip
@@ -87,6 +87,7 @@ def test_what_was_fetched_is_fetched_again(tmp_path: File, monkeypatch: pytest.M
     monkeypatch.setattr(driver, "_searched", None)
     second = compiled(cache=True)
     assert first.kernels.fetched == second.kernels.fetched
+    assert first.decisions == second.decisions
     assert [s.program for s in first.model.segments] == [s.program for s in second.model.segments]  # type: ignore[union-attr]
 
 
@@ -116,10 +117,32 @@ def asked(
     return wanted(placed, {"x": size, "t": 512, "u": 512, "o": SIZE}, given.__eq__, (), chip, shared=shared)
 
 
+def fetched(kernels: list[PlacedKernel], common: Collection[str] = ()) -> list[PlacedKernel]:
+    copies, sizes = {"x": "c"}, {"x": SIZE}
+    parts = brought(kernels, copies, sizes, common, CHIP)
+    assert is_whole(parts, kernels, copies, sizes)
+    return with_fetches(kernels, copies, parts, common)
+
+
+@pytest.mark.parametrize("parts", [
+    (),
+    (Brought("x", 0, 0, SIZE - 1),),
+    (Brought("x", 0, 0, 64), Brought("x", 1, 128, SIZE)),
+    (Brought("x", 3, 0, SIZE),),  # its reader
+    (Brought("x", -1, 0, SIZE),),
+    (Brought("x", 0, 0, SIZE), Brought("x", 1, SIZE, SIZE)),
+    (Brought("x", 0, 0, SIZE), Brought("z", 0, 0, SIZE)),
+])  # fmt: skip
+def test_parts_that_are_not_the_whole_are_known(placed: list[PlacedKernel], parts: tuple[Brought, ...]) -> None:
+    kernels = [*placed[:3], replace(placed[3], arguments=("c", "o"))]
+    assert not is_whole(parts, kernels, {"x": "c"}, {"x": SIZE})
+    assert is_whole((Brought("x", 2, 64, SIZE), Brought("x", 0, 0, 64)), kernels, {"x": "c"}, {"x": SIZE})
+
+
 def test_kernels_with_time_to_spare_bring_the_last_bytes_last(placed: list[PlacedKernel]) -> None:
     assert asked(placed) == ["x"]
     reader = replace(placed[3], arguments=("c", "o"))
-    found = with_fetches([*placed[:3], reader], {"x": "c"}, {"x": SIZE}, (), CHIP)
+    found = fetched([*placed[:3], reader])
     parts = [(fetch.low, fetch.high) for kernel in reversed(found) for fetch in kernel.fetches]
     assert len(parts) == 3 and parts[0][1] == SIZE and parts[-1][0] == 0
     assert all(low == high for (low, _), (_, high) in pairwise(parts))
@@ -138,7 +161,7 @@ def test_what_cores_bring_to_llb_together_is_asked_for_as_well(placed: list[Plac
 
 def test_clusters_that_are_sent_the_same_need_less_time_for_it(placed: list[PlacedKernel]) -> None:
     reader = replace(placed[3], arguments=("c", "o"))
-    found = with_fetches([*placed[:3], reader], {"x": "c"}, {"x": SIZE}, {"x"}, CHIP)
+    found = fetched([*placed[:3], reader], {"x"})
     assert [kernel.fetches for kernel in found] == [(), (), (Fetch("x", "c", 0, SIZE, is_common=True),), ()]
 
 
@@ -167,5 +190,5 @@ def test_it_is_left_where_it_is_where(why: str, placed: list[PlacedKernel]) -> N
 
 def test_what_nobody_has_the_time_for_comes_right_before_its_reader(placed: list[PlacedKernel]) -> None:
     reader = replace(placed[3], arguments=("c", "o"))
-    found = with_fetches([placed[2], reader], {"x": "c"}, {"x": SIZE}, (), CHIP)
+    found = fetched([placed[2], reader])
     assert [kernel.fetches for kernel in found] == [(Fetch("x", "c", 0, SIZE),), ()]
