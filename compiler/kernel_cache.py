@@ -125,7 +125,7 @@ class KernelCache:
 
     def _named(self, pattern: re.Pattern[str]) -> list[Path]:
         try:
-            return sorted(path for path in self.folder.iterdir() if pattern.fullmatch(path.name))
+            return sorted(path for path in self.folder.iterdir() if pattern.fullmatch(path.name) and not path.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 

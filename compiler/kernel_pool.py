@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +28,7 @@ from compiler.target import Chip
 # class, how many of these one of others takes.
 LEAST_PER_PROCESS = 4
 EFFORTS = {"chain": 8, "pair": 8, "prepared": 8, "products": 6, "convolution": 4, "attention": 4, "matmul": 3}
+_PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 NOT_OF_KERNELS = {OVERLAP, LLB_PLACEMENT, *IN_PARTS}  # what may be left out without any kernel being another one
 
 
@@ -119,7 +124,8 @@ def in_processes(work: Callable[[int], Any], count: int, processes: int, what: s
     _Inherited.work = work
     gc.freeze()  # what the processes inherit is none of their garbage: they need not look through it after each kernel
     try:
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+        context, parent = multiprocessing.get_context("fork"), os.getpid()
+        with ProcessPoolExecutor(processes, context, _end_with, (parent,)) as pool:
             yield from pool.map(_inherited_work, range(count))
     except BrokenProcessPool as error:
         hint = "compile again with --jobs 1 to see which; please report it"
@@ -134,6 +140,15 @@ class _Inherited:
 
     is_warm = False  # whether a kernel was compiled before
     work: Callable[[int], Any] | None = None  # set before the fork, and only then
+
+
+def _end_with(parent: int) -> None:
+    """Let this process end when its parent does, however that ends: nobody would take what it makes."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was faster
+        os._exit(1)
 
 
 def _inherited_work(index: int) -> Any:

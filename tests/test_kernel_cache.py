@@ -181,8 +181,10 @@ def test_clear_removes_entries_and_leftovers_and_nothing_else(filled: KernelCach
 
     write_atomically(entry(filled), killed, "the entry")
     size = entry(filled).stat().st_size
+    folder = f"{'0' * 32}-{'1' * 32}.json"
+    (filled.folder / folder).mkdir()
     assert filled.clear() == (1, size)
-    assert sorted(path.name for path in filled.folder.iterdir()) == sorted(kept)
+    assert sorted(path.name for path in filled.folder.iterdir()) == sorted([*kept, folder])
     assert filled.clear() == (0, 0)
 
 

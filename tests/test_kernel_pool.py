@@ -5,6 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +49,34 @@ def test_processes_give_what_one_process_gives_in_order_and_with_its_times() -> 
     assert [name for name, *_ in expected] == [job.name for job in wanted]
     assert set(alone.seconds) == set(together.seconds)
     assert min(together.seconds.values()) > 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not tell a process so")
+def test_processes_end_with_the_one_that_needs_them(tmp_path: Path) -> None:
+    """However it ends: they would keep memory, and what it wrote to open."""
+    code = f"""
+import os, pathlib, time
+from compiler.kernel_pool import in_processes
+
+def work(index):
+    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    time.sleep(600)
+
+list(in_processes(work, 2, 2, "slept"))
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        until(lambda: len(list(tmp_path.iterdir())) == 2)
+        parent.kill()
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    until(lambda: not any(Path(f"/proc/{worker}/stat").exists() for worker in workers))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it does not come")
 
 
 def test_a_short_kernel_is_first_and_long_ones_are_not_last() -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from compiler.cli.answer import print_json
-from compiler.cli.words import refuse_same_files
+from compiler.cli.words import files_read, refuse_same_files
 from compiler.errors import Problem, UsageError
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.artifact import write_program
 
     output = Path(args.output) if args.output is not None else Path(args.file).with_suffix(".twm")
-    refuse_same_files({"-o": output}, args.file)
+    refuse_same_files({"-o": output}, files_read(args))
     write_program(output, program, chip, source_text=Path(args.file).read_bytes())
     size = output.stat().st_size
     if args.json:

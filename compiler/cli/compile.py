@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from compiler.cli.model_options import add_model_options, compile_options
 from compiler.cli.pass_options import add_pass_options, pass_options, print_stopped, print_times
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
-from compiler.cli.words import refuse_same_files
+from compiler.cli.words import files_read, refuse_same_files
 from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError
 from compiler.report.tables import printable
 
@@ -65,8 +65,18 @@ def _output(args: argparse.Namespace) -> Path:
     if model.is_dir():
         raise InputError(Problem("TW1503", "the model must be a regular file, not a directory", Place(args.model)))
     output = Path(args.output) if args.output is not None else model.with_suffix(".twm")
-    refuse_same_files({"-o": output, "--dump-schedule": args.dump_schedule}, args.model)
+    written = {"-o": output, "--dump-schedule": args.dump_schedule}
+    refuse_same_files(written, [*files_read(args), *_weights_read(args.model, written.values())])
     return output
+
+
+def _weights_read(model: str, written: Iterable[Any]) -> list[str]:
+    """The files that the weights of a model lie in, where one of those that are to be written is there."""
+    if not any(path is not None and Path(path).is_file() for path in written):
+        return []
+    from compiler.frontend.load import data_files
+
+    return data_files(model)
 
 
 def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, Any]) -> Profile | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from compiler.cli.answer import print_json
 from compiler.cli.model_options import add_ops_option, add_tune_option
-from compiler.cli.words import assignments
+from compiler.cli.words import assignments, files_read, refuse_same_files
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable
 
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     load_operators(args.ops)
     declared = operator_called(args.name)
+    output = Path(args.output or f"{declared.name}.twm")
+    refuse_same_files({"-o": output}, files_read(args))
     attributes = {name: _value(declared.signature.attributes.get(name), text) for name, text in words.items()}
     artifact = compile_operator(
         args.name,
@@ -59,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
         host_kernels=not args.require_npu,
         tune=args.tune or 0,
     )
-    output = Path(args.output or f"{declared.name}.twm")
     artifact.save(output)
     if args.json:
         print_json("compile-op", {"artifact": str(output), "bytes": output.stat().st_size, **artifact.report.to_dict()})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from compiler.cli.answer import print_json
-from compiler.cli.words import refuse_same_files
+from compiler.cli.words import files_read, refuse_same_files
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.artifact.files import write_text
     from compiler.isa.disassembler import disassemble
 
-    refuse_same_files({"-o": args.output}, args.file)
+    refuse_same_files({"-o": args.output}, files_read(args))
     stored = read_artifact(Path(args.file), allow_host=True)
     segment = _segment(stored, args.segment)
     text = disassemble(segment.program)

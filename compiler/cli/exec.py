@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.cli.answer import print_json
 from compiler.cli.simulator import announce_simulator
-from compiler.cli.words import assignments, natural, positive
+from compiler.cli.words import assignments, files_read, natural, positive, refuse_same_files
 from compiler.errors import CapacityError, HazardError, Problem, UsageError
 from compiler.report.tables import described
 
@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    """Options that contradict each other."""
+    """Options that contradict each other, or name one file to be read and written."""
+    written = {f"--output {name}": path for name, path in assignments(args.outputs, "--output").items()}
+    refuse_same_files({"--trace": args.trace, **written}, files_read(args))
     data = [f"--{name}" for name in ("inputs", "random_inputs", "outputs") if getattr(args, name) not in (None, [])]
     timing = [f"--{name}" for name in ("timing_only", "hazards", "trace", "seed") if getattr(args, name)]
     clashes = []

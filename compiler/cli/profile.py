@@ -13,7 +13,7 @@ from compiler.cli.answer import print_json
 from compiler.cli.model_inputs import array_inputs
 from compiler.cli.model_options import add_model_options, compile_options, refuse_model_options
 from compiler.cli.progress import compile_shown
-from compiler.cli.words import assignments, natural, refuse_same_files
+from compiler.cli.words import assignments, files_read, natural, refuse_same_files
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.report.traffic import folded
 
     pictures = {f"--{name}": getattr(args, name) for name in ("html", "timeline", "trace", "overlay", "flame")}
-    refuse_same_files(pictures, args.file)
+    refuse_same_files(pictures, files_read(args))
     found = _profiled(args)
     if args.core is not None and args.core >= found.cores:
         text = f"--core {args.core}: the program runs on cores 0 to {found.cores - 1}"

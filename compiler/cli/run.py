@@ -13,7 +13,7 @@ from compiler.cli.model_inputs import array_inputs
 from compiler.cli.model_options import add_model_options, compile_options, refuse_model_options
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
-from compiler.cli.words import assignments, natural, refuse_same_files
+from compiler.cli.words import assignments, files_read, natural, refuse_same_files
 from compiler.errors import Problem, UsageError
 from compiler.report.tables import columns, described, printable, some
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     given, written = assignments(args.inputs, "--input"), assignments(args.outputs, "--output")
-    refuse_same_files({f"--output {name}": path for name, path in written.items()}, args.file)
+    refuse_same_files({f"--output {name}": path for name, path in written.items()}, files_read(args))
     model = _load(args)
     unknown = next((name for name in written if name not in {port.name for port in model.outputs}), None)
     if unknown is not None:

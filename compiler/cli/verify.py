@@ -53,17 +53,17 @@ def _tolerance(word: str) -> float:
 def run(args: argparse.Namespace) -> int:
     options, files = compile_options(args), assignments(args.inputs, "--input")
     from compiler.api import load
-    from compiler.frontend import load_model
+    from compiler.frontend.load import load_model, with_data_inside
     from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
     from compiler.report.reference import has_halves, reference_of, with_every_output
 
     load_operators(options["ops"])
-    model: Any = load_model(args.model).proto
+    model: Any = with_data_inside(load_model(args.model))
     if args.layers:
         model = with_every_output(model)
     name, reference = reference_of(model)
-    loaded = load(compile_shown(args, model, options))
+    loaded = load(compile_shown(args, model if args.layers else args.model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
     is_half = args.precision in ("fp16", "bf16") or has_halves(model)
     tolerance = Tolerance(args.rtol, args.atol, HALF_COSINE if is_half else None)

@@ -29,17 +29,27 @@ def extent(text: str) -> int:
     return int(text)
 
 
-def refuse_same_files(written: Mapping[str, Any], read: str = "") -> None:
+def files_read(args: argparse.Namespace) -> list[str]:
+    """All files and folders that the options of a verb name to be read."""
+    found = [getattr(args, name, None) for name in ("model", "file", "onnx", "schedule")]
+    chip = getattr(args, "chip", None) or ""
+    found += [chip if chip.endswith(".toml") or os.sep in chip else None, *getattr(args, "ops", ())]
+    found += [word.partition("=")[2] for word in getattr(args, "inputs", ())]
+    return [path for path in found if path]
+
+
+def refuse_same_files(written: Mapping[str, Any], read: Iterable[str]) -> None:
     """Raise where a file that is ``read`` would be written over, or two options name one; those not given are empty.
 
     What is no file takes all that is written to it.
     """
     files: dict[str, str] = {}
+    kept = {os.path.realpath(path) for path in read}
     for option, path in written.items():
         if not path or (Path(path).exists() and not Path(path).is_file()):
             continue
         file = os.path.realpath(path)
-        if read and file == os.path.realpath(read):
+        if file in kept or (Path(file).exists() and not kept.isdisjoint(map(str, Path(file).parents))):
             text = f"{path}, which is read, would be overwritten"
             raise UsageError(Problem("TW0002", text, hint=f"name another file with {option}"))
         if file in files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def load_model(source: str | os.PathLike[str] | bytes, *, limits: Limits | None 
     data = _read(file, limits)
     with ExternalFiles(str(Path(file).parent), limits.file_bytes) as files:
         return _load(data, file, files, limits)
+
+
+def with_data_inside(model: Model) -> onnx.ModelProto:
+    """The model with all its tensors in it, as whoever is given bytes needs it."""
+    if all(tensor.data_location != onnx.TensorProto.EXTERNAL for tensor in model.proto.graph.initializer):
+        return model.proto
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model.proto)
+    for tensor in whole.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(model.initializers[tensor.name], tensor.name))
+    return whole
+
+
+def data_files(file: str) -> list[str]:
+    """The files beside a model that its initialisers lie in. None of what is no model: who loads it says why."""
+    limits, place = Limits(), Place(file)
+    with suppress(TilewrightError, DecodeError):
+        data = _read(file, limits)
+        check_wire(data, limits, place)
+        tensors = onnx.ModelProto.FromString(data).graph.initializer
+        named = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+        return [str(Path(file).parent / path) for path in sorted(named)]
+    return []
 
 
 def _read(file: str, limits: Limits) -> bytes:

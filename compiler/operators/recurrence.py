@@ -154,6 +154,13 @@ class _Network:
         return self.places.depth == self.hidden
 
     @property
+    def depths(self) -> list[tuple[int, int, int]]:
+        """Of the products: where those of one depth begin, it, and how many there are; the last has what is left."""
+        chunks, rest = divmod(self.hidden, self.places.depth)
+        whole = (0, self.places.depth, chunks)
+        return [whole, (self.hidden - rest, rest, 1)] if rest else [whole]
+
+    @property
     def at_once(self) -> bool:
         """Whether there is room beside the cube for the weights of all products."""
         pieces = self.places.pieces
@@ -272,7 +279,7 @@ class Block:
         kind.begin()
         if network.at_once and network.places.held:
             for piece in network.places.pieces:
-                self._bring_right(piece, 0, piece.first)
+                self._bring_right(piece, 0, piece.first, hidden)
         self.bring(kept.output)
         with loops(steps) as (step,):
             time = self._time(step, steps)
@@ -314,23 +321,23 @@ class Block:
             column = piece.first + block * columns
             with network.marked("start", places.rows, columns) as (b, n):
                 store(sums, tirx.const(0, "float32"), b, n)
-            with loops(network.hidden // places.depth) as (chunk,):
-                k = chunk * places.depth
-                if not network.whole_depth:
-                    start = 0, k
-                    network.copy_marked(kept.left, start, lambda b, depth: factor[b, depth])
-                if not (places.held and network.at_once):
-                    self._bring_right(piece, k, column)
-                with network.marked("product", places.rows, columns, places.depth) as (b, n, at):
-                    product = kept.left[b, at].astype("float32") * right[at, n].astype("float32")
-                    store(sums, sums[b, n] + product, b, n)
+            for begin, depth, chunks in network.depths:
+                with loops(chunks) as (chunk,):
+                    k = begin + chunk * depth
+                    if not network.whole_depth:
+                        network.copy_marked(kept.left, (0, k), lambda b, at: factor[b, at], (places.rows, depth))
+                    if not (places.held and network.at_once):
+                        self._bring_right(piece, k, column, depth)
+                    with network.marked("product", places.rows, columns, depth) as (b, n, at):
+                        product = kept.left[b, at].astype("float32") * right[at, n].astype("float32")
+                        store(sums, sums[b, n] + product, b, n)
             first = network.columns_of(piece.product)[0] + column
             with network.marked("result", places.rows, columns) as (b, n):
                 store(kept.gates, sums[b, n], b, first + n)
 
-    def _bring_right(self, piece: Piece, k: Any, column: Any) -> None:
+    def _bring_right(self, piece: Piece, k: Any, column: Any, depth: int) -> None:
         """Weights of a piece to the cube: from L1, or through it."""
-        network, kept, shape = self.network, self.kept, (self.network.places.depth, piece.columns)
+        network, kept, shape = self.network, self.kept, (depth, piece.columns)
         right = kept.right[piece.place]
         if network.places.held:
             weights = kept.weights[piece.product]

@@ -167,11 +167,15 @@ class Gru(Kind):
         self._store_between(lambda b, j: block.gate(2, b, j))
 
     def _store_between(self, candidate: Callable[[Any, Any], Any]) -> None:
-        """Between the candidate and the state, as the update gate says."""
+        """Between the candidate and the state, as the update gate says. Of a difference to a large candidate, little
+        would be left of a small state.
+        """
         block, state = self.block, self.block.kept.state
+        is_bounded = block.network.cell.is_bounded(1)
 
         def between(b: Any, j: Any) -> Any:
-            return candidate(b, j) + block.gate(0, b, j) * (state[b, j].astype("float32") - candidate(b, j))
+            gate, new, old = block.gate(0, b, j), candidate(b, j), state[b, j].astype("float32")
+            return new + gate * (old - new) if is_bounded else (tirx.const(1, "float32") - gate) * new + gate * old
 
         self._store_state(between)
 

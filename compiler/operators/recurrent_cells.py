@@ -38,6 +38,7 @@ _ACTIVATIONS: dict[str, Callable[[Any, float, float], Any]] = {
     "Softsign": lambda x, alpha, beta: x / (_number(1) + tirx.abs(x)),
     "Softplus": lambda x, alpha, beta: softplus(x),
 }
+_BOUNDED = {"Tanh", "Sigmoid", "HardSigmoid", "Softsign"}  # by one
 # Defaults of alpha and beta where the function has them.
 PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "Affine": (1.0, 0.0),
@@ -62,6 +63,10 @@ class Cell:
     ) -> None:
         self._activations = list(zip(names, alphas, betas, strict=True))
         self._clip = clip
+
+    def is_bounded(self, which: int) -> bool:
+        """Whether what an activation makes is never above one."""
+        return self._activations[which][0] in _BOUNDED
 
     def activate(self, which: int, gate: Any) -> Any:
         if self._clip > 0:

@@ -69,11 +69,11 @@ def _places(func: Any, chip: Chip) -> Iterator[Places]:
 def _cut(rows: int, hidden: int, form: Form, size: int, chip: Chip) -> tuple[tuple[Piece, ...], int] | None:
     """The most columns and depth of the products for which there is room beside the cube: whole depth before columns,
     and of several products the first ones before those behind them. Where no blocks of columns divide them, some are
-    left over.
+    left over, and where none of depth does, some of that.
     """
     memory, extents = chip.memory, [gates * hidden for gates in form.products]
-    for parts in (_parts, _fractals):
-        for depth in _parts(hidden):
+    for depths, parts in product((_parts, _fractals), repeat=2):
+        for depth in depths(hidden):
             for columns in product(*(parts(extent) for extent in extents)):
                 pieces = tuple(_pieces(columns, extents))
                 right = sum(map(_padded, Places(rows, pieces, depth).widths))

@@ -39,6 +39,13 @@ def test_a_right_model_is_equal(tmp_path: Path, capsys: Capture) -> None:
     assert "perceptron.onnx on tiny: equal to onnxruntime's on these inputs, free of hazards" in out
 
 
+@pytest.mark.parametrize("layers", [[], ["--layers"]])
+def test_weights_may_lie_in_a_file_beside_the_model(layers: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "apart.onnx"
+    onnx.save_model(perceptron(), path, save_as_external_data=True, location="apart.data", size_threshold=0)
+    assert main(["verify", str(path), "--chip", "tiny", *layers]) == 0
+
+
 def test_layers_compare_every_node(tmp_path: Path, capsys: Capture) -> None:
     assert main(["verify", str(saved(tmp_path)), "--chip", "tiny", "--layers", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)

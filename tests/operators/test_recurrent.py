@@ -46,6 +46,17 @@ def test_directions(name: str, direction: str) -> None:
     check(name, inputs_of(name, 2 if direction == "bidirectional" else 1), direction=direction)
 
 
+def test_a_large_candidate_leaves_a_small_state_what_it_is() -> None:
+    """Where the update gate says that the state stays."""
+    hidden = 16
+    w, r = np.zeros((1, 3 * hidden, 1), np.float32), np.zeros((1, 3 * hidden, hidden), np.float32)
+    w[0, :hidden], w[0, 2 * hidden :] = 1e3, 1e9
+    state = np.linspace(1, 5, hidden, dtype=np.float32).reshape(1, 1, hidden)
+    x = np.ones((2, 1, 1), np.float32)
+    outputs = evaluate("GRU", x, w, r, None, None, state, hidden_size=hidden, activations=["Sigmoid", "Relu"])
+    np.testing.assert_array_equal(outputs[1], state)
+
+
 @pytest.mark.parametrize("name", GATES)
 def test_without_bias_and_initial_states(name: str) -> None:
     inputs = inputs_of(name, states=False)

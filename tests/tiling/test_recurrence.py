@@ -100,6 +100,9 @@ def run_on(
         ("tw1", 2, 3, 100, "bidirectional", "float32"),
         ("tiny", 2, 6, 48, "bidirectional", "float16"),  # the weights are read in every step
         ("tiny", 1, 1, 5, "forward", "float32"),
+        ("tiny", 2, 5, 33, "forward", "float32"),  # depth is left over
+        ("tiny", 2, 1, 100, "bidirectional", "float32"),
+        ("tiny", 2, 2, 120, "forward", "float16"),
     ],
 )
 def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, dtype: str) -> None:
@@ -124,6 +127,8 @@ def test_steps(chip: str, steps: int, batch: int, hidden: int, direction: str, d
         ("tiny", 1, 1, 5, "forward", "float32"),
         ("tiny", 2, 3, 33, "forward", "float16"),  # columns that are left over take turns with the others
         ("tw2", 2, 3, 100, "forward", "float16"),  # or have their own place
+        ("tiny", 2, 5, 33, "forward", "float32"),  # depth is left over, too
+        ("tiny", 2, 1, 100, "bidirectional", "float32"),
     ],
 )
 def test_other_kinds(chip: str, steps: int, batch: int, hidden: int, direction: str, dtype: str, kind: str) -> None:
