@@ -153,6 +153,13 @@ def _as_decided(
     if decided.tail:
         ends = cut(imported, decided.tail)
         return None if ends is None else _in_two(ends, chip, options, observer)
+    kernels = _kernels_as_decided(decided, imported, chip, options, observer)
+    return None if kernels is None else _compiled(kernels)
+
+
+def _kernels_as_decided(
+    decided: Decisions, imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer
+) -> ModelKernels | None:
     if not decided.bands:
         observer = replace(observer, without=observer.without | {pipeline.BANDS})
     told = pipeline.Told(decided.clusters, way=decided.way)
@@ -168,7 +175,7 @@ def _as_decided(
         if not all(name in kernels.buffers.declared and kernels.is_given(name) for name in names):
             return None
         kernels = kernels.with_fetched(names, decided.fetched)
-    return _compiled(kernels)
+    return kernels
 
 
 # ---- the search for the fastest program --------------------------------------------------------------------------
@@ -380,6 +387,27 @@ def plan(
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
     return _planned(_imported(source, options), chip, options, observer)
+
+
+def last_plans(source: str | os.PathLike[str] | bytes, chip: Chip, options: Options) -> list[ModelKernels]:
+    """The kernels that a model had when it was compiled last, where that is known, and else as the graph passes decide
+    them: of all models that it is compiled as, one behind the other.
+    """
+    return list(_last_plans(_imported(source, options), chip, options, pipeline.Observer()))
+
+
+def _last_plans(
+    imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer
+) -> Iterator[ModelKernels]:
+    memory = Memory.of(imported, chip, options, observer)
+    decided = None if memory is None else memory.recalled()
+    ends = None if decided is None or not decided.tail else cut(imported, decided.tail)
+    if ends is not None:
+        for end in (ends.head, ends.tail):
+            yield from _last_plans(end, chip, options, observer)
+        return
+    kernels = None if decided is None else _kernels_as_decided(decided, imported, chip, options, observer)
+    yield _planned(imported, chip, options, observer) if kernels is None else kernels
 
 
 def schedule_of(compilation: Compilation) -> str:

@@ -398,7 +398,8 @@ class ModelKernels:
         other = self._other(linked(self.module, chosen), copies=self._may_copy)
         other.together = tuple(one.names for one in chosen)
         # Where a kernel knew of less room, it stays the same kernel.
-        other._rooms = {callee: min(room, self._rooms.get(callee, room)) for callee, room in other._rooms.items()}
+        known = self._rooms | {one.function_name: self._room_of(one) for one in chosen}
+        other._rooms = {callee: min(room, known.get(callee, room)) for callee, room in other._rooms.items()}
         return other
 
     def function(self, call: graph.Call) -> Any:
@@ -411,9 +412,13 @@ class ModelKernels:
         function = module[callee]
         members = tuple(str(name) for name in function.attrs["tw.calls"])
         schedule = str(function.attrs["tw.group"])
-        self._rooms[callee] = min(self._rooms[call.callee] for call in chain.calls)
+        self._rooms[callee] = self._room_of(chain)
         job = self._job(fuse(module, function), schedule, arguments, members, self._rooms[callee])
         return Use(job, arguments, members, function)
+
+    def _room_of(self, chain: Chain) -> int:
+        """The bytes of LLB that one kernel for several calls may take while it runs."""
+        return min(self._rooms[call.callee] for call in chain.calls)
 
     def result(self, use: Use) -> Result:
         """The kernel of a use that was compiled, or why there is none."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler import driver
+from compiler import driver, kernel_pool
 from compiler.decisions import Decisions, Memory
 from compiler.driver import Compilation, Options, compile_model
 from compiler.fetching import Brought
@@ -100,6 +100,24 @@ def test_a_second_compilation_does_not_search_and_makes_the_same(
     assert again.decisions == first.decisions
     assert listings(again) == listings(first)
     assert again.roads == first.roads
+
+
+@pytest.mark.usefixtures("first")
+def test_a_second_compilation_compiles_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of several calls know of as much room as when they were compared with those of single ones."""
+
+    def no_kernel(*_: Any) -> Any:
+        raise AssertionError("it compiles")
+
+    monkeypatch.setattr(kernel_pool, "compile_kernel", no_kernel)
+    assert compiled().decisions.together
+
+
+def test_who_asks_behind_a_compilation_is_told_of_its_kernels(first: Compilation) -> None:
+    (kernels,) = driver.last_plans(model(), TW1, Options(precision="fp16", jobs=1))
+    assert [kernels.key(use) for use in kernels.uses()] == [first.kernels.key(use) for use in first.kernels.uses()]
+    (others,) = driver.last_plans(model(), TW1, Options(precision="fp16", jobs=1, cache=False))
+    assert not others.together
 
 
 @pytest.mark.parametrize(

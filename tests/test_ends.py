@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import compiler
 from compiler import driver, graph, model_kernels
+from compiler.cli.main import main
 from compiler.clusters import clusters_of
 from compiler.ends import ends_of
 from compiler.errors import InvalidError
@@ -124,12 +126,22 @@ def test_several_results_of_a_call_may_be_needed_behind() -> None:
     check(compilation, content)
 
 
-def test_where_it_was_cut_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_it_was_cut_is_remembered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     first = compiler.compile(source(), TW1)
     monkeypatch.setattr(driver, "_searched", None)
     again = compiler.compile(source(), TW1)
     assert again.to_bytes() == first.to_bytes() and len(again.report.tails) == 1
+    assert [kernels.clusters for kernels in driver.last_plans(source(), TW1, driver.Options())] == [4, 1]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(source())
+    capsys.readouterr()
+    assert main(["cache", "why", str(path), "--json"]) == 0
+    assert {kernel["why_not"] for kernel in json.loads(capsys.readouterr().out)["kernels"]} == {""}
+    assert main(["explain", str(path), "y", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["kernels"]) == 1
 
 
 def test_clusters_divide_what_comes_before_a_host_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,19 +51,18 @@ def _clear(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
 
 
 def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
-    from compiler.driver import plan
+    from compiler.driver import last_plans
     from compiler.kernel_cache import key_of
-    from compiler.pipeline import Observer
 
     chip, options = driver_options(args)
-    kernels = plan(args.model, chip, options, Observer())
     found: dict[Any, dict[str, Any]] = {}
-    for use in kernels.uses():
-        same = kernels.key(use)
-        if same not in found:
-            why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip, use.job.tries))
-            found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
-        found[same]["uses"] += 1
+    for part, kernels in enumerate(last_plans(args.model, chip, options)):
+        for use in kernels.uses():
+            same = part, kernels.key(use)
+            if same not in found:
+                why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip, use.job.tries))
+                found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
+            found[same]["uses"] += 1
     return {"chip": chip.name, "kernels": list(found.values())}
 
 

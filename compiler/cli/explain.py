@@ -64,13 +64,12 @@ def _explain_codes(args: argparse.Namespace) -> int:
 
 def _explain_node(args: argparse.Namespace) -> int:
     chip, options = driver_options(args)
-    from compiler.driver import plan
-    from compiler.pipeline import Observer
+    from compiler.driver import last_plans
     from compiler.report.explanation import explain
     from compiler.report.kernel_lookup import lookup
 
-    kernels = plan(args.what, chip, options, Observer())
-    found = lookup(kernels, args.what, args.node)
+    looked_up = [(kernels, lookup(kernels, args.what, args.node)) for kernels in last_plans(args.what, chip, options)]
+    kernels, found = next((each for each in looked_up if each[1].uses), looked_up[0])
     alike = _alike(kernels, found.uses)
     shown = alike if args.all else alike[:MAX_KERNELS]
     explained = [(explain(kernels, uses[0]), uses[1:]) for uses in shown]

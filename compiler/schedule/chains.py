@@ -61,6 +61,11 @@ class Chain:
     def callees(self) -> tuple[str, ...]:
         return tuple(call.callee for call in self.calls)
 
+    @property
+    def function_name(self) -> str:
+        """Of the function for all its calls."""
+        return "_".join(f"{callee}_kept" if at in self.kept else callee for at, callee in enumerate(self.callees))
+
 
 def chains(module: Any, *, kept: bool = True) -> list[Chain]:
     """Convolutions one after another, as long as there are: the next one reads one's result, once. Where two results
@@ -217,7 +222,7 @@ def _function(builder: Any, known: dict[str, Any], module: Any, chain: Chain) ->
     """
     inner = {call.var for call in chain.calls[:-1]}
     given = [argument for call in chain.calls for argument in call.arguments if argument not in inner]
-    name = "_".join(f"{callee}_kept" if at in chain.kept else callee for at, callee in enumerate(chain.callees))
+    name = chain.function_name
     if name in known:
         return known[name], given
     params = [relax.Var(f"p{index}", value.ty) for index, value in enumerate(given)]
