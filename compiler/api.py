@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class Artifact:
         self._schedule = schedule
         self._report = report
         self._loaded: LoadedModel | None = None
+        self._loading = Lock()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file that `load` and the command read; it appears whole or not at all."""
@@ -48,8 +50,9 @@ class Artifact:
 
     def run(self, inputs: Mapping[str, Any], *, hazards: bool = False) -> dict[str, np.ndarray]:
         """Run it on the emulated chip; see `LoadedModel.run`. The report has the cycles afterwards."""
-        if self._loaded is None:
-            self._loaded = load_model(self.model)
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = load_model(self.model)
         return self._loaded.run(inputs, hazards=hazards, profile=True)
 
     @property

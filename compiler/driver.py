@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isinf, prod
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ from compiler.target import Chip
 from compiler.timing import TIMING, cycles_of
 from compiler.tir.scopes import ISA_DTYPE
 
+# Threads take turns: TVM has one stack of builders for all of them, and a process that another one forks while it holds
+# a lock waits for that for ever.
+_ONE_AT_A_TIME = RLock()
 APART = "what reads it is a program of its own: clusters divide one of both only"
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
 # Of the cycles of a program whose calls all have kernels of their own, the fewest that one may take that is faster once
@@ -125,7 +129,7 @@ def compile_model(
     options: Options | None = None,
     observer: pipeline.Observer | None = None,
 ) -> Compilation:
-    with uncollected():
+    with _ONE_AT_A_TIME, uncollected():
         return _compile_model(source, chip, options or Options(), observer or pipeline.Observer())
 
 
@@ -238,9 +242,10 @@ def _in_two(ends: Ends, chip: Chip, options: Options, observer: pipeline.Observe
         _found(end, chip, replace(options, schedule=own), observer)
         for end, own in zip((ends.head, ends.tail), told, strict=True)
     )
+    pieces = [*head.pieces, *tail.pieces]
     return replace(
         head,
-        model=joined(ends, head.model, tail.model),
+        model=joined(ends.whole, [piece.model for piece in pieces]),
         steps=(*head.steps, *tail.steps),
         imported=ends.whole,
         roads=(*head.roads, *tail.roads),
@@ -386,14 +391,16 @@ def plan(
     source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
-    return _planned(_imported(source, options), chip, options, observer)
+    with _ONE_AT_A_TIME:
+        return _planned(_imported(source, options), chip, options, observer)
 
 
 def last_plans(source: str | os.PathLike[str] | bytes, chip: Chip, options: Options) -> list[ModelKernels]:
     """The kernels that a model had when it was compiled last, where that is known, and else as the graph passes decide
     them: of all models that it is compiled as, one behind the other.
     """
-    return list(_last_plans(_imported(source, options), chip, options, pipeline.Observer()))
+    with _ONE_AT_A_TIME:
+        return list(_last_plans(_imported(source, options), chip, options, pipeline.Observer()))
 
 
 def _last_plans(

@@ -7,7 +7,7 @@ results the rest is given, the *tail*. Each has its own program, and is schedule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from compiler.schedule.storage import results_of
 from compiler.target import Chip
 from passes.graph.divide_batch import cut_values
 
-OWN = "tail_"  # what the names of the tail's own buffers begin with
+_OWN = "tail"  # what the names of a tail's own buffers begin with
 
 
 @dataclass(frozen=True)
@@ -207,42 +207,58 @@ def _port(variable: Any) -> ModelPort:
     return ModelPort(str(variable.name), dtype, dtype, graph.shape_of(variable))
 
 
-# ---- one model of both -------------------------------------------------------------------------------------------
+# ---- one model of all --------------------------------------------------------------------------------------------
 
 
-def joined(ends: Ends, head: CompiledModel, tail: CompiledModel) -> CompiledModel:
-    """The programs of the tail behind those of the head, which give them what they need."""
-    there = {port.name: port.buffer for port in (*head.inputs, *head.outputs)}
-    names = {port.buffer: there[port.name] for port in tail.inputs}
-    held = {id(array): name for name, array in head.constants.items()}
-    names |= {name: held[id(array)] for name, array in tail.constants.items() if id(array) in held}
-
-    def own(name: str) -> str:
-        return names.get(name, OWN + name)
-
-    def behind(segment: Segment) -> Segment:
-        if isinstance(segment, HostSegment):
-            arguments, written = (tuple(map(own, each)) for each in (segment.arguments, segment.written))
-            return replace(segment, arguments=arguments, written=written)
-        buffers = tuple(replace(buffer, name=own(buffer.name)) for buffer in segment.program.buffers)
-        return replace(segment, program=replace(segment.program, buffers=buffers))
-
-    made = {port.name: port for port in head.outputs}
-    made |= {
-        port.name: replace(port, buffer=own(port.buffer), count=own(port.count) if port.count else "")
-        for port in tail.outputs
-    }
-    results = graph.read(ends.whole.module["main"]).results
-    outputs = zip(ends.whole.outputs, results, strict=True)
+def joined(whole: Imported, models: Sequence[CompiledModel]) -> CompiledModel:
+    """The programs of all models that one was cut into, one behind the other; each is given what it needs of those
+    before it.
+    """
+    (first, *others), made = models, dict[str, Port]()
+    constants, segments, kernels = dict(first.constants), list(first.segments), list(first.kernels)
+    made |= {port.name: port for port in (*first.inputs, *first.outputs)}
+    held = {id(array): name for name, array in constants.items()}
+    for number, model in enumerate(others, 1):
+        names = {port.buffer: made[port.name].buffer for port in model.inputs}
+        names |= {name: held[id(array)] for name, array in model.constants.items() if id(array) in held}
+        named = _Names(f"{_OWN}{number}_", names)
+        segments += [named.of_segment(segment) for segment in model.segments]
+        constants |= {named.of(name): array for name, array in model.constants.items()}
+        held |= {id(array): named.of(name) for name, array in model.constants.items()}
+        made |= {port.name: named.of_port(port) for port in model.outputs}
+        kernels += model.kernels
+    results = graph.read(whole.module["main"]).results
+    outputs = zip(results, whole.outputs, strict=True)
     return replace(
-        head,
-        segments=(*head.segments, *map(behind, tail.segments)),
-        inputs=tuple(map(_named, head.inputs, ends.whole.inputs)),
-        outputs=tuple(_named(made[str(value.name)], port) for port, value in outputs),
-        constants={**head.constants, **{own(name): array for name, array in tail.constants.items()}},
-        kernels=(*head.kernels, *tail.kernels),
+        first,
+        segments=tuple(segments),
+        inputs=tuple(map(_called, first.inputs, whole.inputs)),
+        outputs=tuple(_called(made[str(value.name)], port) for value, port in outputs),
+        constants=constants,
+        kernels=tuple(kernels),
     )
 
 
-def _named(port: Port, of: ModelPort) -> Port:
+@dataclass(frozen=True)
+class _Names:
+    """Of the buffers of a model that stands behind others: those that these have, too, and its own."""
+
+    prefix: str
+    known: Mapping[str, str]
+
+    def of(self, name: str) -> str:
+        return self.known.get(name, self.prefix + name)
+
+    def of_port(self, port: Port) -> Port:
+        return replace(port, buffer=self.of(port.buffer), count=self.of(port.count) if port.count else "")
+
+    def of_segment(self, segment: Segment) -> Segment:
+        if isinstance(segment, HostSegment):
+            arguments, written = (tuple(map(self.of, each)) for each in (segment.arguments, segment.written))
+            return replace(segment, arguments=arguments, written=written)
+        buffers = tuple(replace(buffer, name=self.of(buffer.name)) for buffer in segment.program.buffers)
+        return replace(segment, program=replace(segment.program, buffers=buffers))
+
+
+def _called(port: Port, of: ModelPort) -> Port:
     return replace(port, name=of.name, onnx_dtype=of.onnx_dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,15 @@ def test_kernels_that_are_alike_are_compiled_once() -> None:
     steps = driver.compile_model(source, load_chip("tiny")).steps
     assert steps[0].kernel is steps[2].kernel
     assert steps[0].kernel is not steps[1].kernel
+
+
+def test_threads_take_turns_at_compiling() -> None:
+    sources = [model([node("Relu", "x", "a"), node("Neg", "a", "y")], {"x": (4, n)}, ["y"]) for n in range(6, 10)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda source: api.compile(source, "tiny", cache=False), sources))
+    for artifact, extent in zip(found, range(6, 10), strict=True):
+        x = np.linspace(-1, 1, 4 * extent, dtype=np.float32).reshape(4, extent)
+        assert np.array_equal(artifact.run({"x": x})["y"], -np.maximum(x, 0))
 
 
 def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,30 @@ def test_several_results_of_a_call_may_be_needed_behind() -> None:
     check(compilation, content)
 
 
+def test_a_head_may_be_cut_once_more(tmp_path: Path) -> None:
+    """The buffers of all three have names of their own, which do not tell in which order it was cut."""
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[0]),
+        node("Sub", "x m", "d"),
+        node("MatMul", "d w", "a"),
+        node("Tanh", "a", "f"),
+        node("Mul", "f f", "q"),
+        node("ReduceMean", "q", "v", axes=[0]),
+        node("Sqrt", "v", "s"),
+        node("Div", "f s", "y"),
+    ]
+    content = source(nodes, outputs=("y", "f"), x=(8, 16))
+    compiled = compiler.compile(content, TW1, cache=False)
+    assert len(compiled.report.tails) == 2
+    check(compiled, content)
+    names = [b.name for s in compiled.model.segments for b in s.program.buffers if b.role == "output"]  # type: ignore[union-attr]
+    assert len(set(names)) == len(names)
+    path = tmp_path / "schedule.toml"
+    path.write_text(compiled.schedule)
+    again = compiler.compile(content, TW1, schedule=path)
+    assert again.schedule == compiled.schedule and again.to_bytes() == compiled.to_bytes()
+
+
 def test_where_it_was_cut_is_remembered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

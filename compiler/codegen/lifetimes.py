@@ -16,8 +16,13 @@ from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.structure import items, structural_walk
 
-# What a buffer's address is a multiple of: whole blocks on chip, and what the cube's memories ask for.
-ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
+# What a buffer's address is a multiple of at least: what the cube's memories ask for.
+_ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
+
+
+def alignment(memory: str, chip: Chip) -> int:
+    """What a buffer's address is a multiple of: whole blocks, and what the memory asks for."""
+    return max(_ALIGNMENT[memory], chip.block_bytes)
 
 
 @dataclass(frozen=True)
@@ -128,12 +133,12 @@ def packed(func: Any, chip: Chip) -> Iterator[tuple[str, list[tuple[Any, LocalBu
     for memory in sorted({buffer.memory for _, buffer in found}):
         here = [(statement, buffer) for statement, buffer in found if buffer.memory == memory]
         lives, users = [buffer.life for _, buffer in here], [buffer.user for _, buffer in here]
-        yield memory, here, *spread(lives, ALIGNMENT[memory], users, free_bytes(memory, chip))
+        yield memory, here, *spread(lives, alignment(memory, chip), users, free_bytes(memory, chip))
 
 
-def live_bytes(func: Any) -> dict[str, int]:
+def live_bytes(func: Any, chip: Chip) -> dict[str, int]:
     """The most bytes of each memory that live at once: what the kernel needs at least."""
     lives: dict[str, list[Lifetime]] = {}
     for _, buffer in local_buffers(func):
         lives.setdefault(buffer.memory, []).append(buffer.life)
-    return {memory: live_peak(each, ALIGNMENT[memory]) for memory, each in lives.items()}
+    return {memory: live_peak(each, alignment(memory, chip)) for memory, each in lives.items()}

@@ -77,7 +77,10 @@ def import_model(
     types = Types.of(precision)
     importer = Importer(model, types)
     fixed = _checked_values(model, values or {})
-    inputs, outputs = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
+    inputs, made = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
+    # One that is named twice is one output: they go by their names.
+    named = {info.name: (info, value) for info, value in zip(graph.output, made, strict=True)}
+    outputs = [value for _, value in named.values()]
     importer.graph.calls = fuse_norms(importer.graph, outputs)
     importer.graph.calls = as_products(importer.graph, outputs)
     importer.graph.calls = join_products(importer.graph, outputs)
@@ -85,7 +88,7 @@ def import_model(
     return Imported(
         emitted.module,
         tuple(_port(value.name, value) for value in inputs),
-        tuple(_port(info.name, value, info) for info, value in zip(graph.output, outputs, strict=True)),
+        tuple(_port(name, value, info) for name, (info, value) in named.items()),
         emitted.constants,
         emitted.nodes,
         (*model.structure.notes, *types.notes()),

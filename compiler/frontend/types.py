@@ -76,6 +76,7 @@ class Types:
     # What became something else, by (from, to): how many values, and the name of one.
     changed: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     saturated: list[str] = field(default_factory=list)
+    saturated_floats: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(precision: str | None) -> Types:
@@ -109,7 +110,9 @@ class Types:
         return self.compiled(element_type, name)
 
     def convert(self, array: np.ndarray, compiled: str, name: str) -> np.ndarray:
-        """A constant in its compiled type: floats are rounded to nearest, integers saturate."""
+        """A constant in its compiled type: floats are rounded to nearest, and what is finite stays it; integers
+        saturate. (Masks are often the largest number that there is, and zero times infinity is none.)
+        """
         target = _NUMPY[compiled]
         if array.dtype == target:
             return array
@@ -120,7 +123,15 @@ class Types:
                 self.saturated.append(name)
             return clipped.astype(target)
         with np.errstate(all="ignore"):
-            return array.astype(target)
+            found = array.astype(target)
+            if array.dtype.kind not in "fV" or (finite := np.isfinite(found)).all():
+                return found
+            limits: Any = ml_dtypes.finfo
+            largest = limits(target).max
+            beyond = ~finite & np.isfinite(array)
+            if beyond.any():
+                self.saturated_floats.append(name)
+            return np.where(beyond, np.where(array > 0, largest, -largest).astype(target), found)
 
     def notes(self) -> list[str]:
         """What was changed, for the person whose model it is."""
@@ -128,10 +139,15 @@ class Types:
         for (before, after), (count, name) in sorted(self.changed.items()):
             lines.append(f"{before} became {after} in {count} value{'s' * (count > 1)} (first: {name})")
         if self.saturated:
-            names = sorted(set(self.saturated))
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            lines.append(f"integers outside int32 became its nearest in {', '.join(names[:3])}{more}")
+            lines.append(f"integers outside int32 became its nearest in {_first(self.saturated)}")
+        if self.saturated_floats:
+            lines.append(f"numbers beyond the largest of their new type became that in {_first(self.saturated_floats)}")
         return lines
+
+
+def _first(names: list[str]) -> str:
+    found = sorted(set(names))
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 _HINT = "the chip computes in float32, float16, bfloat16, int8, uint8, int16, int32 and bool"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from math import prod
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -47,14 +48,16 @@ class LoadedModel:
             for segment in model.segments
         ]
         self._needed_after = _needed_after(model, self.outputs)
+        self._one_at_a_time = RLock()  # threads take turns: what a program works on is there once
         self.kernel_cycles: tuple[KernelCycles, ...] = ()
 
     # ---- running
 
     def setup(self) -> int:
         """Make everything ready that needs no inputs, once; returns the bytes of DDR that running needs."""
-        for segment in self._segments:
-            segment.set_up()
+        with self._one_at_a_time:
+            for segment in self._segments:
+                segment.set_up()
         return self.workspace_bytes
 
     @property
@@ -74,8 +77,15 @@ class LoadedModel:
         """The outputs by name. Inputs are arrays of the ONNX types and shapes of ``self.inputs``.
 
         With ``hazards`` a race, a read of what nobody wrote or a flag that is left set raises HazardError. With
-        ``profile`` the cycles of each kernel are worked out, for ``kernel_cycles``.
+        ``profile`` the cycles of each kernel are worked out, for ``kernel_cycles``. Threads may share a model: they
+        take turns.
         """
+        with self._one_at_a_time:
+            return self._run(inputs, hazards, workers, profile)
+
+    def _run(
+        self, inputs: Mapping[str, Any], hazards: bool, workers: int | None, profile: bool
+    ) -> dict[str, np.ndarray]:
         there: dict[str, np.ndarray] = dict(self.model.constants)
         there |= ports.to_buffers(self.inputs, inputs)
         for index, segment in enumerate(self._segments):

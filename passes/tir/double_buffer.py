@@ -22,7 +22,7 @@ from compiler.codegen.instruction_form import (
     static_shape,
     strides_of,
 )
-from compiler.codegen.lifetimes import ALIGNMENT, packed
+from compiler.codegen.lifetimes import alignment, packed
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.phases import has_phases, in_turns, is_phase, phase_with, with_results_later, without_phases
 from compiler.codegen.rings import OutOfIds, Rings, executions_at_once, fills, find_rings
@@ -80,7 +80,7 @@ class DoubleBuffer(Pass):
 
     def _with_rings(self, subject: Any, chip: Chip) -> Any | None:
         """None where phases lack slots, or products do, which gain more by these than by phases."""
-        found = _Finder()
+        found = _Finder(chip)
         found.statement(subject.body)
         blocks = [block for block in found.blocks() if block.turns >= self.least_turns]
         if not blocks:
@@ -181,6 +181,7 @@ class _Local:
 
     statement: Any
     around: tuple[Any, ...]  # the blocks around it, ``None`` for each loop
+    chip: Chip
     queues: set[Queue] = field(default_factory=set)
     writers: set[Queue] = field(default_factory=set)
     late: set[int] = field(default_factory=set)  # of the phases that touch it, where it lives in a turn of several
@@ -225,8 +226,8 @@ class _Local:
 
     def _ring(self, slots: int) -> Any:
         buffer, itemsize = self.statement.buffer, DTYPES[dtype_of(self.statement.buffer)].itemsize
-        alignment = ALIGNMENT[self.memory]
-        slot_bytes = -(-physical_bytes(self.statement) // alignment) * alignment
+        unit = alignment(self.memory, self.chip)
+        slot_bytes = -(-physical_bytes(self.statement) // unit) * unit
         strides = (slot_bytes // itemsize, *strides_of(buffer))
         shape = (slots, *static_shape(buffer))
         ring = tirx.decl_buffer(shape, buffer.dtype, buffer.name, strides=strides, scope=buffer.scope(), layout=None)
@@ -272,7 +273,8 @@ def _trips(loop: Any) -> int | None:
 class _Finder:
     """Finds who touches the buffers that are allocated within loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
         self.locals: dict[Any, _Local] = {}
         self._loops: tuple[Any, ...] = ()
         self._path: tuple[Any, ...] = ()
@@ -311,7 +313,7 @@ class _Finder:
                 self._phase = outer
             case tirx.AllocBuffer():
                 if self._loops and memory_of(statement.buffer) not in SHARED_MEMORIES:
-                    self.locals[statement.buffer] = _Local(statement, self._path)
+                    self.locals[statement.buffer] = _Local(statement, self._path, self.chip)
             case tirx.Bind():
                 self._scalar(statement.value)
             case tirx.BufferStore():

@@ -175,6 +175,38 @@ def test_integers_that_do_not_fit_saturate_with_a_note() -> None:
     assert imported.notes[-1] == "integers outside int32 became its nearest in big"
 
 
+@pytest.mark.parametrize(("precision", "largest"), [("fp16", 65504.0), ("bf16", 3.3895313892515355e38)])
+def test_what_is_finite_stays_it(precision: str, largest: float) -> None:
+    """Masks of attention are the least number that there is: times zero, it has to be zero."""
+    least = np.finfo(np.float32).min
+    constants = {"mask": np.array([least, -least, -np.inf, np.nan, 1.5], np.float32)}
+    network = model([node("Add", "x mask", "y")], {"x": (5,)}, ["y"], constants)
+    imported = import_model(network.SerializeToString(), precision=precision)
+    expected = [-largest, largest, -np.inf, np.nan, 1.5]
+    np.testing.assert_array_equal(imported.constants["mask"].astype(np.float64), expected)
+    assert imported.notes[-1] == "numbers beyond the largest of their new type became that in mask"
+
+
+def test_an_output_that_is_named_twice_is_one() -> None:
+    network = model([node("Relu", "x", "y")], {"x": (3,)}, ["y", "y"])
+    assert [port.name for port in import_model(network.SerializeToString()).outputs] == ["y"]
+
+
+@pytest.mark.parametrize("precision", [None, "fp16", "bf16"])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.INT64])
+def test_types_are_known_behind_branches(kind: int, precision: str | None) -> None:
+    """What no schema tells has the type of what it is made of, though that is compiled to another."""
+
+    def branch(operator: str, result: str) -> Any:
+        info = onnx.helper.make_tensor_value_info(result, kind, [4])
+        return onnx.helper.make_graph([onnx.helper.make_node(operator, ["x"], [result])], operator, [], [info])
+
+    chosen = node("If", "c", "b", then_branch=branch("Neg", "n"), else_branch=branch("Abs", "p"))
+    inputs = {"x": (kind, [4]), "c": (TensorProto.BOOL, [])}
+    network = model([chosen, node("Add", "b x", "y")], inputs, ["y"], output_type=kind)
+    assert import_model(network.SerializeToString(), precision=precision).outputs[0].shape == (4,)
+
+
 def test_ends_of_slices_are_not_data() -> None:
     """The largest int64 says "to the end"; it is read as it is, and nothing is noted of it."""
     constants = {"from": np.array([1]), "to": np.array([np.iinfo(np.int64).max])}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -30,6 +32,19 @@ def test_runs_are_right_and_equal_whether_recorded_or_not() -> None:
     other = {"x": given["x"][::-1].copy(), "y": given["y"] + 1}
     np.testing.assert_allclose(model.run(other)["z"], models.expected(other, host=False), rtol=1e-6)
     np.testing.assert_array_equal(model.run(given)["z"], first["z"])
+
+
+def test_threads_may_share_a_model() -> None:
+    model, start = load(models.model(host=False)), Barrier(2)
+    given = [{name: array + number for name, array in models.inputs().items()} for number in range(2)]
+    expected = [load(models.model(host=False)).run(each)["z"] for each in given]
+
+    def work(number: int) -> bool:
+        start.wait()
+        return all(np.array_equal(model.run(given[number])["z"], expected[number]) for _ in range(30))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(work, range(2)))
 
 
 def test_setting_up_changes_no_result() -> None:

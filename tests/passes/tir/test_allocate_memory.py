@@ -48,7 +48,7 @@ def test_addresses_are_annotations() -> None:
         y[0] = x[0]
 
     tvm.ir.assert_structural_equal(AllocateMemory().run(before, TINY), after)
-    assert live_bytes(before) == {"ub": 128 + 64}
+    assert live_bytes(before, TINY) == {"ub": 128 + 64}
 
 
 def test_what_follows_takes_the_place_of_what_is_over() -> None:
@@ -137,7 +137,7 @@ def test_too_much_says_what_is_largest() -> None:
     error = pickle.loads(pickle.dumps(found.value))  # noqa: S301  our own bytes
     assert (error.memory, error.needed_bytes, error.limit_bytes) == ("ub", 8256, 8192)
     assert error.largest == (("large", 8192), ("small", 64))
-    assert live_bytes(func) == {"ub": 8256}
+    assert live_bytes(func, TINY) == {"ub": 8256}
 
 
 def test_a_kernel_without_buffers_stays_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,23 @@ def test_little_is_timed_where_what_is_known_is_no_better() -> None:
     assert found.timed == timed
     assert found.lost(elsewhere) == found.cost(elsewhere).lost
     assert found.timed > timed
+
+
+def test_buffers_of_less_than_a_block_keep_apart() -> None:
+    """Where blocks are larger than what memories ask for: none has a part of another one's."""
+    tw1 = load_chip("tw1")
+    chip = replace(tw1, block_bytes=64, vector=replace(tw1.vector, banks=replace(tw1.vector.banks, group_shift=6)))
+    shapes: dict[str, tuple[int, ...]] = {"x": (32, 12), "scale": (12,), "bias": (12,)}
+    params = [te.placeholder(shape, "float16", name) for name, shape in shapes.items()]
+    norm = layer_normalization(*params, epsilon=1e-5)[0]
+    kernel = compile_kernel(te.create_prim_func([*params, norm]), "norm", chip, Observer(), "norm")
+    rng = np.random.default_rng(0)
+    x, scale, bias = (rng.standard_normal(shape).astype(np.float16) for shape in shapes.values())
+    run = simulate(alone(kernel.code, chip), chip, {"p0": x, "p1": scale, "p2": bias}, hazards=True)
+    assert not run.hazards
+    wide = x.astype(np.float32)
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * scale + bias
+    np.testing.assert_allclose(run.outputs["p3"], expected, rtol=4e-3, atol=4e-3)
 
 
 def test_a_norm_with_many_buffers_loses_next_to_nothing() -> None:
