@@ -48,6 +48,15 @@ def with_thought(module: Any, cycles: float) -> Any:
     return module if isinf(cycles) else _with_attribute(module, THOUGHT, int(cycles))
 
 
+def without_thought(module: Any) -> Any:
+    """The module as it is run, whatever it is thought to take."""
+    if graph.attribute(module["main"], THOUGHT) is None:
+        return module
+    module = module.clone()
+    module["main"] = module["main"].without_attr(THOUGHT)
+    return module
+
+
 def thought_of(module: Any) -> float:
     """The cycles that main is thought to take; infinite where nobody worked that out."""
     return float(graph.attribute(module["main"], THOUGHT, inf))

@@ -226,12 +226,13 @@ def _in_one(planned: ModelKernels) -> Compilation:
 def _if_it_pays(ends: Ends, whole: ModelKernels) -> Compilation | None:
     """Head and tail as models of their own, if clusters divide one of them and both are thought to take less than the
     whole."""
-    given = whole.whole_chip, whole.options, whole.observer
-    both = [_planned(end, *given).module for end in (ends.head, ends.tail)]
+    chip, options, observer = whole.whole_chip, whole.options, whole.observer
+    unwatched = replace(observer, watchers=())
+    both = [_planned(end, chip, options, unwatched).module for end in (ends.head, ends.tail)]
     if all(clusters_of(each) <= 1 for each in both):
         return None
     pays = sum(map(thought_of, both)) < CLEARLY * thought_of(whole.module)
-    return _in_two(ends, *given) if pays else None
+    return _in_two(ends, chip, options, observer) if pays else None
 
 
 def _in_two(ends: Ends, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:

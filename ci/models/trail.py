@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import tvm_ffi
+from tvm.ir import IRModule
 
+from compiler.clusters import without_thought
 from compiler.isa.encoding import encode
 from compiler.pipeline import kernel_passes
 from compiler.runtime.model import CompiledModel, ProgramSegment
@@ -110,6 +112,8 @@ def numbered(name: str, count: int) -> str:
 
 
 def hashed(subject: Any) -> str:
+    if isinstance(subject, IRModule):
+        subject = without_thought(subject)
     return f"{tvm_ffi.structural_hash(subject, map_free_vars=True) & (1 << 64) - 1:016x}"
 
 
