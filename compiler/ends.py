@@ -154,14 +154,14 @@ def _with_needed(body: graph.Body, names: Collection[str]) -> set[str]:
 
 def _part(body: graph.Body, names: Collection[str]) -> graph.Body | None:
     """Some of the calls, given what others make and the parameters that they read; None where nobody reads a result."""
-    names = set(names)
+    names, known, asked = set(names), set(body.params), set(body.results)
     calls = tuple(call for call in body.calls if call.name in names)
     variables = {call.var for call in calls}
     made = dict.fromkeys(value for call in calls for value, _ in results_of(body, call))
     read = dict.fromkeys(argument for call in calls for argument in call.arguments)
     wanted = {argument for call in body.calls if call.name not in names for argument in call.arguments}
-    results = tuple(value for value in made if value in wanted or value in body.results)
-    given = (value for value in read if value not in made and value not in body.params)
+    results = tuple(value for value in made if value in wanted or value in asked)
+    given = (value for value in read if value not in made and value not in known)
     params = (*given, *(param for param in body.params if param in read))
     fields = {var: field for var, field in body.fields.items() if field[0] in variables}
     return graph.Body(params, calls, fields, results) if results else None
@@ -185,7 +185,7 @@ def _first(body: graph.Body, calls: Sequence[graph.Call]) -> tuple[str, ...]:
 
 def _end(imported: Imported, body: graph.Body, part: graph.Body) -> Imported:
     """A part as a model of its own, whose inputs and outputs are called as its variables are."""
-    constants = body.params[len(imported.inputs) :]
+    constants = set(body.params[len(imported.inputs) :])
     inputs = [param for param in part.params if param not in constants]
     used, main = {call.callee for call in part.calls}, imported.module["main"]
     functions = {gv: function for gv, function in imported.module.functions.items() if gv.name_hint in used}

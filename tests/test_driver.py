@@ -44,6 +44,20 @@ def run(source: bytes, chip: str = "tiny", **inputs: np.ndarray) -> dict[str, np
     return api.compile(source, chip).run(inputs, hazards=True)
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str, road: Road) -> None:
+    """Let kernels of the node of this name have no other road."""
+    compile_jobs = model_kernels.compile_jobs
+
+    def refusing(jobs: Any, *rest: Any) -> Any:
+        results = compile_jobs(jobs, *rest)
+        return [
+            NoRoadLeft(job.name, [road]) if name in job.name.split("+") else result
+            for job, result in zip(jobs, results, strict=True)
+        ]
+
+    monkeypatch.setattr(model_kernels, "compile_jobs", refusing)
+
+
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 
 
@@ -163,16 +177,7 @@ def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.Mo
 
 
 def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse_negation(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("emission", "no instruction negates")]) if "b" in job.name.split("+") else r
-            for job, r in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_negation)
+    refuse(monkeypatch, "b", Road("emission", "no instruction negates"))
     nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "b"), node("MatMul", "b x", "y")]
     w = np.eye(6, 4, dtype=np.float32)
     source = model(nodes, {"x": (4, 6)}, ["y"], w=w)

@@ -12,13 +12,13 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import compiler
-from compiler import driver, graph, model_kernels
+from compiler import driver, graph
 from compiler.cli.main import main
 from compiler.clusters import clusters_of
 from compiler.ends import ends_of
 from compiler.errors import InvalidError
 from compiler.frontend import import_model
-from compiler.kernels import NoRoadLeft, Road
+from compiler.kernels import Road
 from compiler.report.page.page import page
 from compiler.report.profile import profile
 from compiler.report.text import summary
@@ -27,7 +27,7 @@ from compiler.runtime.model import HostSegment
 from compiler.schedule.files import parse_schedule
 from compiler.target import load_chip
 from passes.graph import divide_batch
-from tests.test_driver import model, node
+from tests.test_driver import model, node, refuse
 
 TW1 = load_chip("tw1")
 RNG = np.random.default_rng(9)
@@ -169,16 +169,7 @@ def test_where_it_was_cut_is_remembered(
 
 
 def test_clusters_divide_what_comes_before_a_host_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("emission", "nobody can")]) if "h" in job.name.split("+") else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse)
+    refuse(monkeypatch, "h", Road("emission", "nobody can"))
     nodes = [*NODES[:3], node("Softmax", "f", "h"), node("Tanh", "h", "i"), node("Tanh", "i", "y")]
     compilation = driver.compile_model(source(nodes), TW1, driver.Options(cache=False))
     assert [piece.clusters for piece in compilation.pieces] == [4, 0, 4]
