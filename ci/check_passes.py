@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler import driver
 from compiler.errors import TilewrightError
-from compiler.kernels import NoRoadLeft, compile_kernel
+from compiler.kernels import NoRoadLeft
 from compiler.observation import CheckPasses
 from compiler.pipeline import Observer
 from compiler.target import load_chip
@@ -39,7 +39,7 @@ def main() -> int:
         before = checks.checked
         for use in fresh.values():
             try:
-                compile_kernel(use.job.func, use.job.schedule, chip, Observer([checks]), use.job.name)
+                use.job.compiled(chip, Observer([checks]))
             except NoRoadLeft:
                 continue  # the driver takes it apart; what passes ran were checked
             except TilewrightError as error:

@@ -159,7 +159,7 @@ def default_folder() -> Path:
     return Path(root) / "tilewright" / "kernels"
 
 
-def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0) -> Key:
+def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0, times: int = 1) -> Key:
     """The key of a kernel; names that say nothing of the code are left out.
 
     Which of its tensors lie in LLB, and what is left of that, follows from the chip and is told apart like it.
@@ -169,6 +169,7 @@ def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0) -> Key:
         if name in ("global_symbol", COMMON, NEAR, ROOM, STRIDES) or name.startswith("tw."):
             func = func.without_attr(name)
     searched = f"{schedule}, {tries} tries" if tries else schedule
+    searched += f", {times} times the cycles for a try" if times > 1 else ""
     return Key(_digest(func.script(show_meta=True)), searched, machine, compiler_digest())
 
 

@@ -44,6 +44,14 @@ class Job:
     schedule: str
     name: str
     tries: int = 0  # of tiles beside the first; as many as usual where none are asked for
+    times: int = 1  # the usual cycles that a kernel has to take for as many tries, where it is one of many
+
+    def key(self, chip: Chip) -> Key:
+        """Of its kernel in the cache."""
+        return key_of(self.func, self.schedule, chip, self.tries, self.times)
+
+    def compiled(self, chip: Chip, observer: Observer) -> Kernel:
+        return compile_kernel(self.func, self.schedule, chip, observer, self.name, self.tries, self.times)
 
 
 Result = Kernel | NoRoadLeft
@@ -54,7 +62,7 @@ def compile_jobs(
 ) -> list[Result]:
     """A kernel for each job, or what was tried for it. Somebody who watches the passes gets all of them, in order."""
     watched = bool(observer.watchers or observer.stop_after or observer.without - NOT_OF_KERNELS)
-    keys = [None if watched or cache is None else key_of(job.func, job.schedule, chip, job.tries) for job in jobs]
+    keys = [None if watched or cache is None else job.key(chip) for job in jobs]
     found: dict[int, Result] = {}
     for index, (job, key) in enumerate(zip(jobs, keys, strict=True)):
         kernel = None if key is None or cache is None else cache.load(key, job.name)
@@ -161,7 +169,7 @@ def _compile(job: Job, chip: Chip, observer: Observer) -> Result:
     try:
         _Inherited.is_warm = True
         with uncollected():  # while tens of thousands of its tiles are alive
-            return compile_kernel(job.func, job.schedule, chip, observer, job.name, job.tries)
+            return job.compiled(chip, observer)
     except NoRoadLeft as error:
         return error
     finally:

@@ -114,15 +114,22 @@ class Kernel:
 
 
 def compile_kernel(
-    func: Any, schedule: str, chip: Chip, observer: pipeline.Observer, name: str = "kernel", tries: int = 0
+    func: Any,
+    schedule: str,
+    chip: Chip,
+    observer: pipeline.Observer,
+    name: str = "kernel",
+    tries: int = 0,
+    times: int = 1,
 ) -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``.
 
-    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for.
+    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for. These
+    are as many as for a kernel of fewer cycles, by ``times``, where it is one of many.
     """
     roads: list[Road] = []
     for template in _templates(func, schedule):
-        lowering = _Lowering(chip, observer, name, roads, tries)
+        lowering = _Lowering(chip, observer, name, roads, tries, times)
         if hasattr(template, "space"):
             found = _by_space(func, template, lowering)
         else:
@@ -181,6 +188,7 @@ class _Lowering:
     name: str
     roads: list[Road]
     tries: int = 0
+    times: int = 1
     attempts: int = 0
     _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
     _other_loads: dict[str, Tiled] = field(default_factory=dict)  # of drafts, whose loads may come as a whole instead
@@ -295,7 +303,7 @@ def _first(
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
         tries = lowering.tries or getattr(space, "tries", 0)
-        rivals = _rivals(tried, left, lowering.chip, tries) if compares else []
+        rivals = _rivals(tried, left, lowering.chip, tries, lowering.times) if compares else []
         try:
             return lowering.kernel(space.apply(tried.tile), tried.cycles, draft=bool(rivals)), rivals
         except MemoryOverflow as error:
@@ -317,14 +325,14 @@ def _takes_less(taken: dict[str, int], than: dict[str, int], memories: list[str]
     return any(taken.get(memory, 0) <= than.get(memory, 0) * SHRINK for memory in memories)
 
 
-def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0) -> list[Ranked]:
+def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0, times: int = 1) -> list[Ranked]:
     """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
     analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good.
     The next in order comes first, then those that are least like those before: by how many times the cycles one of
     their queues is busy, or how many times the trips, turns or loads they have. Where ranking is wrong about a tile, it
     is about those like it. Of many that are asked for, the first half comes in order.
     """
-    most = next((count for cycles, count in RIVALS if found.cycles >= cycles), 0)
+    most = next((count for cycles, count in RIVALS if found.cycles >= cycles * times), 0)
     if most and forest_of(chip) is None:
         most = UNLEARNED_RIVALS
     most, near_by = (tries, TRIED_NEAR) if tries else (most, NEAR)

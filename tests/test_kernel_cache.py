@@ -71,6 +71,7 @@ def test_keys_tell_kernels_apart_and_names_do_not(key: Key) -> None:
         key_of(plus(1), "reduction", TINY),
         key_of(plus(1), "elementwise", load_chip("tw1")),
         key_of(plus(1), "elementwise", TINY, 8),
+        key_of(plus(1), "elementwise", TINY, times=2),
         replace(key, compiler="other"),
     ]
     assert len({one.file_name for one in (key, *others)}) == 1 + len(others)

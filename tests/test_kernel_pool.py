@@ -106,8 +106,8 @@ def test_the_first_kernel_is_not_waited_for_where_one_was_compiled_before(
 ) -> None:
     compile_one = kernel_pool.compile_kernel
 
-    def named(func: Any, schedule: str, chip: Any, observer: Observer, name: str, tries: int) -> Kernel:
-        return replace(compile_one(func, schedule, chip, observer, name, tries), name=str(os.getpid()))
+    def named(func: Any, schedule: str, chip: Any, observer: Observer, name: str, *searched: int) -> Kernel:
+        return replace(compile_one(func, schedule, chip, observer, name, *searched), name=str(os.getpid()))
 
     monkeypatch.setattr(kernel_pool, "compile_kernel", named)
     monkeypatch.setattr(kernel_pool._Inherited, "is_warm", is_warm)
@@ -166,10 +166,10 @@ def test_a_kernel_without_a_road_says_what_was_tried(
 ) -> None:
     compile_one = kernel_pool.compile_kernel
 
-    def sometimes(func: Any, schedule: str, chip: Any, observer: Observer, name: str, tries: int) -> Kernel:
+    def sometimes(func: Any, schedule: str, chip: Any, observer: Observer, name: str, *searched: int) -> Kernel:
         if name == "kernel1":
             raise NoRoadLeft(name, [Road("a tile", "too large")])
-        return compile_one(func, schedule, chip, observer, name, tries)
+        return compile_one(func, schedule, chip, observer, name, *searched)
 
     monkeypatch.setattr(kernel_pool, "compile_kernel", sometimes)
     found = KernelCache(tmp_path)

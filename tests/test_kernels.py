@@ -194,6 +194,14 @@ def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
     assert [one.tile for one in _rivals(equal[0], equal[1:2], load_chip("tw2"))] == [55], "rather than none"
 
 
+def test_one_kernel_of_many_is_compared_as_often_as_one_that_takes_less() -> None:
+    works = columns_of([Work(cores=8, cube_cycles=1000.0 * at) for at in range(1, 9)])
+    near = [Ranked(at, works, at, 21_000.0 + at, 21_000.0) for at in range(8)]
+    compared = {times: len(_rivals(near[0], near[1:], load_chip("tw1"), times=times)) for times in (1, 2, 8, 32)}
+    assert compared == {1: 3, 2: 2, 8: 1, 32: 0}
+    assert len(_rivals(near[0], near[1:], load_chip("tw1"), 5, times=32)) == 5, "somebody asks for them"
+
+
 def test_loads_a_turn_ahead_are_compared_with_loads_in_pieces() -> None:
     from ci.kernel_shapes import product
 

@@ -52,7 +52,6 @@ def _clear(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
 
 def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
     from compiler.driver import last_plans
-    from compiler.kernel_cache import key_of
 
     chip, options = driver_options(args)
     found: dict[Any, dict[str, Any]] = {}
@@ -60,7 +59,7 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
         for use in kernels.uses():
             same = part, kernels.key(use)
             if same not in found:
-                why_not = cache.why_not(key_of(use.job.func, use.job.schedule, kernels.chip, use.job.tries))
+                why_not = cache.why_not(use.job.key(kernels.chip))
                 found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}
             found[same]["uses"] += 1
     return {"chip": chip.name, "kernels": list(found.values())}

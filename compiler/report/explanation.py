@@ -8,7 +8,7 @@ from typing import Any
 
 from compiler import graph
 from compiler.isa.disassembler import instruction_text
-from compiler.kernels import Choice, Kernel, NoRoadLeft, Road, compile_kernel
+from compiler.kernels import Choice, Kernel, NoRoadLeft, Road
 from compiler.model_kernels import ModelKernels, Use
 from compiler.pipeline import Observer, kernel_passes
 from compiler.report.tables import shape_text, some
@@ -89,7 +89,7 @@ def explain(kernels: ModelKernels, use: Use) -> Explanation:
     members, nodes, end = tuple(_members(kernels, use)), kernels.nodes(use), _end(kernels, use)
     job, head = use.job, (use.job.name, nodes, use.job.schedule, members, end)
     try:
-        kernel = compile_kernel(job.func, job.schedule, kernels.chip, Observer([watch]), job.name, job.tries)
+        kernel = job.compiled(kernels.chip, Observer([watch]))
     except NoRoadLeft as error:
         parts = kernels.apart(use) if use.group is not None else ()
         return Explanation(*head, roads=error.roads, parts=tuple(explain(kernels, part) for part in parts))

@@ -14,7 +14,7 @@ from compiler.driver import Options, plan
 from compiler.errors import Problem, UnsupportedError, UsageError
 from compiler.frontend import load_model
 from compiler.frontend.naming import node_name, operator_name, quoted
-from compiler.kernels import NoRoadLeft, compile_kernel
+from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
 from compiler.target import Chip
 
@@ -93,7 +93,7 @@ def _compile(kernels: ModelKernels, use: Use, observer: pipeline.Observer) -> No
     """As the driver does it: what cannot be one kernel is taken apart."""
     job = use.job
     try:
-        compile_kernel(job.func, job.schedule, kernels.chip, observer, job.name, job.tries)
+        job.compiled(kernels.chip, observer)
     except NoRoadLeft:
         for part in kernels.apart(use) if use.group is not None else ():
             _compile(kernels, part, observer)

@@ -90,17 +90,54 @@ class ClassTable:
 def classify(stream: Stream, program: Program, chip: Chip) -> ClassTable:
     """Check every class against the table and the chip, and cost it. All that is illegal is reported at once."""
     problems: list[Problem] = []
-    bound: list[Args] = []
-    for klass in range(stream.classes):
-        pc = int(stream.class_pc[klass])
+    numbers, costs = dict[_Same, int](), list[_Cost]()  # of what differs: most classes differ in where they stand
+    of_class = np.zeros(stream.classes, np.int64)
+    for klass, pc in enumerate(stream.class_pc.tolist()):
         instr = program.instrs[pc]
-        args, found = checked(instr, stream.class_values[klass].tolist(), chip, stream.cores)
+        values = stream.class_values[klass, : len(instr.row.slots(instr.mods))]
+        same = (instr.row.mnemonic, instr.mods, values.tobytes())
+        if same not in numbers:
+            numbers[same] = len(costs)
+            costs.append(_cost(same, instr, values, chip, stream.cores))
+        of_class[klass] = numbers[same]
+        found = costs[numbers[same]].faults
         problems += [Problem("TW1310", f"{instr.row.mnemonic}: {text}", program.place(pc)) for text in found]
-        if args is not None:
-            bound.append(args)
     if problems:
         raise InvalidError(list(dict.fromkeys(problems))[:50])
-    return _table(bound, stream, program, chip)
+    return _table(of_class, costs, stream)
+
+
+# An instruction with its values: its mnemonic, its modifiers, and the values' bytes.
+_Same = tuple[str, tuple[str, ...], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What an instruction with its values is, wherever it stands."""
+
+    faults: list[str]  # why it is not allowed; then it is nothing else
+    args: Args | None = None
+    numbers: tuple[int, ...] = ()  # in the order of COLUMNS
+    path: str = ""
+    footprints: tuple[tuple[int, ...], ...] = ()
+
+
+# Programs that are compared are alike in most of their instructions, and so are those that are run again.
+_KNOWN: dict[tuple[Chip, _Same], _Cost] = {}
+MOST_KNOWN = 1 << 14
+
+
+def _cost(same: _Same, instr: Instr, values: np.ndarray, chip: Chip, cores: int) -> _Cost:
+    known = _KNOWN.get((chip, same))
+    if known is None:
+        args, found = checked(instr, values.tolist(), chip, cores)
+        known = _Cost(found) if args is None else _cost_of(args, instr, chip)
+        if instr.row.kind in ("cross_set", "cross_wait"):  # some other program has other cores
+            return known
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[chip, same] = known
+    return known
 
 
 def checked(instr: Instr, values: list[int], chip: Chip, cores: int) -> tuple[Args | None, list[str]]:
@@ -159,42 +196,54 @@ def footprints(args: Args) -> list[Footprint]:
     return sorted(prints, key=lambda each: each.access & WRITE)
 
 
-def _table(bound: list[Args], stream: Stream, program: Program, chip: Chip) -> ClassTable:
-    count = len(bound)
-    integers = {
-        name: np.zeros(count, np.int64)
-        for name in ("cycles", "latency", "argument", "rate", "line", "moved", "conflict")
-    }
-    queue, kind, shares, in_cluster = (np.zeros(count, np.int8) for _ in range(4))
-    broadcast = np.zeros(count, np.bool_)
-    starts, flat, owner, paths = [0], [], [], []
-    for klass, args in enumerate(bound):
-        instr = program.instrs[int(stream.class_pc[klass])]
-        queue[klass] = instr.row.queue_of(instr.mods)
-        timing = args.row.timing(args) if args.row.timing else Timing(chip.scalar.issue_cycles)
-        kind[klass] = TRANSFER if timing.path else _KIND.get(args.row.kind, PLAIN)
-        integers["cycles"][klass], integers["latency"][klass] = timing.cycles, timing.latency_cycles
-        integers["line"][klass], integers["moved"][klass] = timing.line_bytes, timing.moved_bytes
-        integers["conflict"][klass] = timing.conflict_cycles
-        integers["argument"][klass] = _argument(args, chip)
-        in_cluster[klass] = args.row.mnemonic in IN_CLUSTER
-        paths.append(timing.path or _local_path(args.views))
-        if timing.path:
-            integers["rate"][klass] = chip.path[timing.path].bytes_per_cycle * 1000
-            shares[klass] = memories_of(timing.path)
-            broadcast[klass] = args.row.meets
-        for fp in footprints(args):
-            pad = (1, 0) * (OUTER_LOOPS - len(fp.loops))
-            loops = [*pad, *(n for loop in fp.loops for n in loop)]
-            flat.append([fp.address_index, fp.memory, fp.access, fp.start, fp.extent, fp.run, *loops])
-            owner.append(klass)
-        starts.append(len(flat))
-    table = np.array(flat, np.int64).reshape(-1, 6 + 2 * OUTER_LOOPS)
+COLUMNS = (
+    "queue", "kind", "cycles", "latency", "argument", "in_cluster", "rate", "line_bytes", "moved_bytes", "conflict",
+    "shares", "broadcast",
+)  # fmt: skip
+
+
+def _cost_of(args: Args, instr: Instr, chip: Chip) -> _Cost:
+    timing = args.row.timing(args) if args.row.timing else Timing(chip.scalar.issue_cycles)
+    path = timing.path
+    numbers = (
+        instr.row.queue_of(instr.mods),
+        TRANSFER if path else _KIND.get(args.row.kind, PLAIN),
+        timing.cycles,
+        timing.latency_cycles,
+        _argument(args, chip),
+        args.row.mnemonic in IN_CLUSTER,
+        chip.path[path].bytes_per_cycle * 1000 if path else 0,
+        timing.line_bytes,
+        timing.moved_bytes,
+        timing.conflict_cycles,
+        memories_of(path) if path else 0,
+        bool(path) and args.row.meets,
+    )
+    touched = []
+    for each in footprints(args):
+        pad = (1, 0) * (OUTER_LOOPS - len(each.loops))
+        loops = (*pad, *(n for loop in each.loops for n in loop))
+        touched.append((each.address_index, each.memory, each.access, each.start, each.extent, each.run, *loops))
+    return _Cost([], args, tuple(map(int, numbers)), path or _local_path(args.views), tuple(touched))
+
+
+def _table(of_class: np.ndarray, costs: list[_Cost], stream: Stream) -> ClassTable:
+    numbers = np.array([cost.numbers for cost in costs], np.int64).reshape(-1, len(COLUMNS))[of_class]
+    columns = dict(zip(COLUMNS, np.ascontiguousarray(numbers.T), strict=True))
+    columns |= {name: columns[name].astype(np.int8) for name in ("queue", "kind", "in_cluster", "shares")}
+    columns["broadcast"] = columns["broadcast"].astype(np.bool_)
+    own = [costs[number] for number in of_class.tolist()]
+    counts = np.array([len(cost.footprints) for cost in own], np.int64)
+    touched = [each for cost in own for each in cost.footprints]
     return ClassTable(
-        bound, stream.class_pc, queue, kind, integers["cycles"], integers["latency"], integers["argument"],
-        in_cluster, integers["rate"], integers["line"], integers["moved"], integers["conflict"], shares, broadcast,
-        paths, np.array(starts, np.int64), table, np.array(owner, np.int64),
-    )  # fmt: skip
+        args=[cost.args for cost in own if cost.args is not None],
+        pc=stream.class_pc,
+        path=[cost.path for cost in own],
+        footprint_start=np.concatenate([[0], np.cumsum(counts)]),
+        footprints=np.array(touched, np.int64).reshape(-1, 6 + 2 * OUTER_LOOPS),
+        footprint_class=np.repeat(np.arange(len(own)), counts),
+        **columns,
+    )
 
 
 def _local_path(views: tuple[View, ...]) -> str:

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from compiler import kernel_pool
 from compiler.cli.main import main
 from compiler.error_codes import error_codes
 from compiler.kernels import NoRoadLeft, Road, compile_kernel
-from compiler.report import explanation
 from tests.cli.onnx_models import saved
 
 Capture = pytest.CaptureFixture[str]
@@ -124,12 +124,12 @@ def test_a_node_without_a_kernel_is_explained_too(tmp_path: Path, capsys: Captur
 def test_what_does_not_fit_is_explained_with_its_parts(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_groups(func: Any, schedule: str, chip: Any, observer: Any, name: str, tries: int) -> Any:
+    def no_groups(func: Any, schedule: str, chip: Any, observer: Any, name: str, *searched: int) -> Any:
         if "+" in name:
             raise NoRoadLeft(name, [Road("tiles of 4", "local memory is too small")])
-        return compile_kernel(func, schedule, chip, observer, name, tries)
+        return compile_kernel(func, schedule, chip, observer, name, *searched)
 
-    monkeypatch.setattr(explanation, "compile_kernel", no_groups)
+    monkeypatch.setattr(kernel_pool, "compile_kernel", no_groups)
     assert main(explained(chain(tmp_path, "Relu", "Exp"), "exp1")) == 0
     out = capsys.readouterr().out
     assert "tile: none, it does not fit as one kernel\n  tried before: tiles of 4: local memory is too small\n" in out
