@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ from compiler import graph
 from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tir.scopes import ISA_DTYPE
-from compiler.tir.structure import structural_walk
+from compiler.tir.structure import answered_once, structural_walk
 
 # Shares of what the chip could do at most that kernels come to, as measured on ResNet-50, BERT and MobileNet on one
 # cluster of tw1, and the cycles in which a kernel's queues fill and drain.
@@ -35,15 +35,36 @@ class Work:
 
 def work_of(module: Any, callee: str, chip: Chip) -> Work:
     cycles, rows, elements = 0.0, 0, 0
-    for block in _blocks(module, callee):
+    for function in functions_of(module, callee):
+        asked = _asked_of(function)
+        elements += asked.elements
+        for dtype, points, own_rows in asked.products:
+            if chip.multiplies(dtype):
+                cycles += points / chip.macs_per_cycle(dtype)
+                rows = max(rows, own_rows)
+            else:
+                elements += points
+    return Work(cycles, rows, elements * _VECTOR_BYTES)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """By a function of whatever chip it is."""
+
+    products: tuple[tuple[str, int, int], ...]  # of the cube, if it multiplies that: type, how many, and rows of them
+    elements: int  # of the vector unit
+
+
+@answered_once
+def _asked_of(func: Any) -> _Asked:
+    products, elements = list[tuple[str, int, int]](), _elements_in_turn(func)
+    for block in _blocks(func):
         points = prod(int(axis.dom.extent) for axis in block.iter_vars)
-        if "tw.role" in block.annotations and chip.multiplies(dtype := _operand_dtype(block)):
-            cycles += points / chip.macs_per_cycle(dtype)
-            rows = max(rows, _rows(block))
+        if "tw.role" in block.annotations:
+            products.append((_operand_dtype(block), points, _rows(block)))
         elif not _moves_only(block):
             elements += points
-    elements += sum(map(_elements_in_turn, functions_of(module, callee)))
-    return Work(cycles, rows, elements * _VECTOR_BYTES)
+    return _Asked(tuple(products), elements)
 
 
 def read_shares(module: Any, callee: str) -> tuple[float, ...]:
@@ -60,14 +81,11 @@ def read_shares(module: Any, callee: str) -> tuple[float, ...]:
     return tuple(found.values())
 
 
+@answered_once
 def _loaded_shares(func: Any) -> tuple[float, ...]:
     found, written = dict.fromkeys(func.params, 0), set[Any]()
-    blocks: list[Any] = []
-    structural_walk(func.body, (s_tir.SBlock, blocks.append))
     structural_walk(func.body, (tirx.BufferStore, lambda store: written.add(store.buffer)))
-    for block in blocks:
-        if not block.iter_vars:
-            continue
+    for block in _blocks(func):
         extents = {axis.var: int(axis.dom.extent) for axis in block.iter_vars}
         analyzer, loads = sym.Analyzer(), list[Any]()
         for var, extent in extents.items():
@@ -121,11 +139,10 @@ def functions_of(module: Any, callee: str) -> list[Any]:
     return [module[call.callee] for call in graph.read(function).calls]
 
 
-def _blocks(module: Any, callee: str) -> Iterator[Any]:
-    for function in functions_of(module, callee):
-        found: list[Any] = []
-        structural_walk(function.body, (s_tir.SBlock, found.append))
-        yield from (block for block in found if block.iter_vars)
+def _blocks(func: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(func.body, (s_tir.SBlock, found.append))
+    return [block for block in found if block.iter_vars]
 
 
 def _elements_in_turn(func: Any) -> int:
