@@ -159,6 +159,14 @@ def default_folder() -> Path:
     return Path(root) / "tilewright" / "kernels"
 
 
+def why_unusable(folder: Path) -> str:
+    """Why nothing can be kept in a folder; empty where it can, or could once it is made."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not there.is_dir():
+        return "it is no folder" if there == folder else f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
+
+
 def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0, times: int = 1) -> Key:
     """The key of a kernel; names that say nothing of the code are left out.
 

@@ -69,6 +69,12 @@ class Use:
     arguments: tuple[str, ...]
     members: tuple[str, ...]
     group: Any = None  # the Relax function, where it can be taken apart
+    share: str = ""  # what it does of its calls, where another kernel does the rest
+
+    @property
+    def name(self) -> str:
+        """What reports call its kernel: pieces of a layer have the same one."""
+        return f"{self.members[-1]}_{self.share}" if self.share else self.members[-1]
 
 
 class ModelKernels:
@@ -170,7 +176,7 @@ class ModelKernels:
         declared, arguments = self.buffers.declared[constant], (constant, self._copies[constant])
         given = te.placeholder((prod(declared.shape),), TIR_DTYPE[declared.dtype], "given")
         func = te.create_prim_func([given, te.compute(given.shape, lambda i: given[i], "copy")])
-        return Use(self._job(func, "movement", arguments, use.members), arguments, use.members)
+        return Use(self._job(func, "movement", arguments, use.members), arguments, use.members, share="copy")
 
     @cached_property
     def _calls(self) -> list[graph.Call]:
@@ -205,7 +211,9 @@ class ModelKernels:
         body = graph.read(use.group)
         names = dict(zip((*body.params, *body.results), use.arguments, strict=True))
         uses = []
-        for call, member in zip(body.calls, use.members, strict=True):
+        # An operator that became several calls is a member once; these all have its name.
+        members = use.members if len(use.members) == len(body.calls) else [call.name for call in body.calls]
+        for call, member in zip(body.calls, members, strict=True):
             if call.var not in names:
                 names[call.var] = self.buffers.temporary(call.types[0])
             callee = self.module[call.callee]
@@ -314,7 +322,7 @@ class ModelKernels:
         sums = self._job(halves.total, "reduction", total, use.members)
         return [
             Use(replace(parts, name=f"{parts.name}, parts"), (*read, between), use.members),
-            Use(replace(sums, name=f"{sums.name}, their sum"), total, use.members),
+            Use(replace(sums, name=f"{sums.name}, their sum"), total, use.members, share="sum"),
         ]
 
     def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
@@ -454,10 +462,10 @@ class ModelKernels:
     def _step(self, use: Use) -> Step:
         result, nodes = self._compiled[self.key(use)], self._nodes(use.members)
         if isinstance(result, Kernel):
-            return Step(use.members[-1], use.arguments, nodes, result)
+            return Step(use.name, use.arguments, nodes, result)
         if not self.options.host_kernels:
             raise result
-        return Step(use.members[-1], use.arguments, nodes, host=self._host(use, result))
+        return Step(use.name, use.arguments, nodes, host=self._host(use, result))
 
     def _host(self, use: Use, failure: NoRoadLeft) -> HostSegment:
         from compiler.runtime.host import to_json

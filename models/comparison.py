@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.report.comparison import is_near
 from models.manifest import Tolerance
 
 
@@ -51,7 +52,10 @@ def _direction(name: str, expected: np.ndarray, actual: np.ndarray, least: float
     first, second = (array.astype(np.float64).ravel() for array in (expected, actual))
     lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
     cosine = float(first @ second) / lengths if lengths else float((first == second).all())
-    return Match(name, "cosine", cosine, f"cosine is {cosine:.5f}, below {least}" if cosine < least else "")
+    if cosine < least:
+        return Match(name, "cosine", cosine, f"cosine is {cosine:.5f}, below {least}")
+    fault = "" if is_near(first, second, least) else f"cosine is {cosine:.5f}, but lengths are not the same"
+    return Match(name, "cosine", cosine, fault)
 
 
 def _integers(name: str, expected: np.ndarray, actual: np.ndarray, least: float) -> Match:

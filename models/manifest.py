@@ -41,7 +41,8 @@ class Tolerance:
     """How far a compiled model's outputs may be from onnxruntime's.
 
     In fp32 every element is within ``atol + rtol * |expected|`` and integers are equal. In fp16 the cosine of every
-    floating-point output with the expected one is at least ``cosine``; of the rows of an integer output (what a
+    floating-point output with the expected one is at least ``cosine``, and it is no further from it than one of the
+    same length with that cosine is; of the rows of an integer output (what a
     detector selected) at least the share ``overlap`` is common to both, since near ties may fall the other way.
     """
 

@@ -176,6 +176,35 @@ def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.Mo
     assert np.array_equal(run(source, x=X)["y"], -np.maximum(X, 0))
 
 
+def test_an_operator_that_became_several_calls_is_taken_apart_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of all heads, cut into queries, keys and values, are moved by one call each."""
+    compile_jobs = model_kernels.compile_jobs
+
+    def refuse_groups(jobs: Any, *rest: Any) -> Any:
+        results = compile_jobs(jobs, *rest)
+        return [
+            NoRoadLeft(job.name, [Road("a tile", "too large")]) if "+" in job.name else result
+            for job, result in zip(jobs, results, strict=True)
+        ]
+
+    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_groups)
+    nodes = [
+        node("MatMul", "x w", "qkv"), node("Reshape", "qkv parts", "split"),
+        node("Transpose", "split", "turned", perm=[2, 0, 3, 1, 4]),
+        *(node("Gather", f"turned {index}", name, axis=0) for index, name in enumerate("qkv")),
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "scores"),
+        node("Softmax", "scores", "p"),
+        node("MatMul", "p v", "o"), node("Transpose", "o", "ot", perm=[0, 2, 1, 3]), node("Reshape", "ot all", "y"),
+    ]  # fmt: skip
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 8, 32), np.float32), rng.standard_normal((32, 96), np.float32) / 6
+    numbers = {str(index): np.array(index) for index in range(3)}
+    integers = {"parts": np.array([1, 8, 3, 2, 16]), "all": np.array([1, 8, 32]), **numbers}
+    source = model(nodes, {"x": x.shape}, ["y"], integers, w=w)
+    expected = ReferenceEvaluator(onnx.load_from_string(source)).run(None, {"x": x})
+    np.testing.assert_allclose(run(source, x=x)["y"], expected[0], rtol=1e-3, atol=1e-4)
+
+
 def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "b", Road("emission", "no instruction negates"))
     nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "b"), node("MatMul", "b x", "y")]

@@ -1,5 +1,6 @@
 """The README's promises that code can check."""
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import compiler
 from compiler.cli.main import VERBS, main
 from compiler.errors import EXIT_CODES
 from compiler.isa.assembler import assemble
@@ -54,6 +56,20 @@ def test_exit_codes_are_the_ones_the_command_uses() -> None:
 def test_every_verb_has_a_section_with_an_example() -> None:
     examples = re.findall(r"^### `([\w-]+)`: .+\n```\ntilewright ([\w-]+)", section("The command"), re.MULTILINE)
     assert examples == [(verb, verb) for verb in VERBS]
+
+
+def test_the_cycles_shown_are_those_of_now() -> None:
+    """Of the first example, of the regression, and of the timeline that is drawn in the report's own page."""
+    digits = ROOT / EXAMPLES / "digits.onnx"
+    shown, drawn = (
+        compiler.load(compiler.compile(digits, chip=chip, precision=precision)).timed()
+        for chip, precision in (("tw2", None), ("tiny", "fp16"))
+    )
+    recorded = json.loads((ROOT / "models/expected/mlp-256.json").read_text(encoding="utf-8"))["tiny/fp16"]["cycles"]
+    assert f"{sum(run.cycles for run in shown or ()):,} cycles = " in README
+    assert re.search(rf"^mlp-256/tiny/fp16 .* {recorded:,}  logits", README, re.MULTILINE)
+    timeline = (ROOT / "docs/timeline.svg").read_text(encoding="utf-8")
+    assert f"{sum(run.cycles for run in drawn or ()):,} cycles" in timeline
 
 
 def test_every_target_named_exists() -> None:

@@ -70,6 +70,18 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
             temporary.unlink(missing_ok=True)
 
 
+def refuse_unwritable(path: str, what: str) -> None:
+    """Raise where a file is sure not to be written, as far as its folder tells."""
+    folder = os.path.dirname(path) or "."  # noqa: PTH120 - what is no path is told of when it is written
+    if not os.path.isdir(folder):  # noqa: PTH112
+        reason = os.strerror(errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT)  # noqa: PTH110
+    elif os.access(folder, os.W_OK | os.X_OK):
+        return
+    else:
+        reason = os.strerror(errno.EACCES)
+    raise InputError(Problem("TW1505", f"cannot write {what}: {reason}", Place(path)))
+
+
 def write_text(path: str | os.PathLike[str], text: str, what: str) -> None:
     """A file of UTF-8, as :func:`write_atomically` writes it."""
 

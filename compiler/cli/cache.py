@@ -42,7 +42,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
-    return {"entries": len(list(cache.entries())), "bytes": cache.size_bytes()}
+    from compiler.kernel_cache import why_unusable
+
+    size = cache.size_bytes()
+    return {"entries": len(list(cache.entries())), "bytes": size, "unusable": why_unusable(cache.folder)}
 
 
 def _clear(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
@@ -68,6 +71,8 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
 def _lines(args: argparse.Namespace, cache: KernelCache, content: dict[str, Any]) -> Iterator[str]:
     if args.action == "status":
         yield f"{cache.folder}: {content['entries']:,} entries, {size_text(content['bytes'])}"
+        if content["unusable"]:
+            yield f"nothing can be kept there: {content['unusable']}; TILEWRIGHT_CACHE names another folder"
     elif args.action == "clear":
         yield f"{cache.folder}: removed {content['removed_entries']:,} entries, {size_text(content['freed_bytes'])}"
     else:

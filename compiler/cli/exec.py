@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.cli.answer import print_json
 from compiler.cli.simulator import announce_simulator
 from compiler.cli.words import assignments, files_read, natural, positive, refuse_same_files
-from compiler.errors import CapacityError, HazardError, Problem, UsageError
+from compiler.errors import CapacityError, HazardError, IncompatibleError, Problem, TilewrightError, UsageError
 from compiler.report.tables import described
 
 if TYPE_CHECKING:
@@ -118,10 +118,23 @@ def _load(args: argparse.Namespace) -> tuple[Program, Chip, Mapping[str, np.ndar
         artifact = read_program(args.file)
         program, constants = artifact.program, artifact.constants
         if chip is not None and chip != artifact.chip:
-            print(f"note: the artifact was made for another {artifact.chip.name} than {args.chip}", file=sys.stderr)
-            verify(program, chip)
+            _check_chip(program, artifact.chip, chip, args.chip)
         chip = chip or artifact.chip
     return _with_tiling(program, _tiling_values(args.tiling)), chip, constants
+
+
+def _check_chip(program: Program, made_for: Chip, chip: Chip, name: str) -> None:
+    """Raise where a program of another chip breaks a rule of this one."""
+    from compiler.isa.verifier import verify
+
+    same = f"what {name} is now" if made_for.name == chip.name else name
+    try:
+        verify(program, chip)
+    except TilewrightError as error:
+        text = f"the artifact was made for {made_for.name}, not for {same}, which cannot run it: "
+        hint = f"compile it for {name}, or leave --chip out"
+        raise IncompatibleError(Problem("TW1542", text + error.problems[0].message, hint=hint)) from error
+    print(f"note: the artifact was made for {made_for.name}, not for {same}", file=sys.stderr)
 
 
 def _tiling_values(words: Iterable[str]) -> dict[str, int]:

@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
     pictures = {f"--{name}": getattr(args, name) for name in ("html", "timeline", "trace", "overlay", "flame")}
     refuse_same_files(pictures, files_read(args))
+    if args.core is not None and not (args.html or args.timeline):
+        raise UsageError(Problem("TW0002", "--core is for a timeline: give --html or --timeline, too"))
     found = _profiled(args)
     if args.core is not None and args.core >= found.cores:
         text = f"--core {args.core}: the program runs on cores 0 to {found.cores - 1}"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from compiler.report.tables import printable
+
 if TYPE_CHECKING:
     from compiler.api import Artifact
 
@@ -24,8 +26,12 @@ _NAME_CHARS = 40
 def compile_shown(args: argparse.Namespace, model: Any, options: dict[str, Any]) -> Artifact:
     """`compiler.compile`, with a bar that grows with the kernels that are compiled."""
     from compiler.api import compile
+    from compiler.kernel_cache import default_folder, why_unusable
     from compiler.pipeline import Observer
 
+    why = why_unusable(default_folder()) if options.get("cache", True) else ""
+    if why:
+        print(f"note: kernels are not kept in {printable(str(default_folder()))}: {printable(why)}", file=sys.stderr)
     observer = options.get("observer") or Observer()
     with shown(is_wanted=not args.no_progress) as observer.progress:
         return compile(model, **{**options, "observer": observer})

@@ -22,15 +22,20 @@ if TYPE_CHECKING:
     from compiler.report.comparison import Comparison, Tolerance
     from compiler.runtime.loaded import LoadedModel
 
-HALF_COSINE = 0.999
+RTOL, ATOL, HALF_COSINE = 1e-3, 1e-4, 0.999
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("model", metavar="MODEL", help="the model, an .onnx file")
     parser.add_argument("--layers", action="store_true", help="compare the output of every node, and name the first")
-    parser.add_argument("--rtol", type=_tolerance, default=1e-3, help="relative tolerance (default: %(default)s)")
-    parser.add_argument("--atol", type=_tolerance, default=1e-4, help="absolute tolerance (default: %(default)s)")
+    parser.add_argument("--rtol", type=_tolerance, help=f"relative tolerance (default: {RTOL}; see --atol)")
+    parser.add_argument(
+        "--atol",
+        type=_tolerance,
+        help=f"absolute tolerance (default: {ATOL}; of 16 bits, where neither is given, a result is right, too, that "
+        f"is as near as another one of its length whose cosine with it is {HALF_COSINE})",
+    )
     parser.add_argument(
         "--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many
     )
@@ -66,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
     loaded = load(compile_shown(args, model if args.layers else args.model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
     is_half = args.precision in ("fp16", "bf16") or has_halves(model)
-    tolerance = Tolerance(args.rtol, args.atol, HALF_COSINE if is_half else None)
+    is_given = args.rtol is not None or args.atol is not None
+    rtol, atol = (RTOL if args.rtol is None else args.rtol), (ATOL if args.atol is None else args.atol)
+    tolerance = Tolerance(rtol, atol, HALF_COSINE if is_half and not is_given else None)
     found = _compared(loaded, reference.run(inputs), inputs, tolerance)
     nodes = {name: node for node in model.graph.node for name in node.output if name}
     if args.layers:

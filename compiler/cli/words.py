@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from compiler.artifact.files import refuse_unwritable
 from compiler.errors import Problem, UsageError
 
 
@@ -39,7 +40,8 @@ def files_read(args: argparse.Namespace) -> list[str]:
 
 
 def refuse_same_files(written: Mapping[str, Any], read: Iterable[str]) -> None:
-    """Raise where a file that is ``read`` would be written over, or two options name one; those not given are empty.
+    """Raise where a file that is ``read`` would be written over, two options name one, or one cannot be written, before
+    anything is worked out for it; those not given are empty.
 
     What is no file takes all that is written to it.
     """
@@ -56,6 +58,7 @@ def refuse_same_files(written: Mapping[str, Any], read: Iterable[str]) -> None:
             text = f"{files[file]} and {option} both name {path}"
             raise UsageError(Problem("TW0002", text, hint="the second would be written over the first"))
         files[file] = option
+        refuse_unwritable(file, f"what {option} names")
 
 
 def assignments(

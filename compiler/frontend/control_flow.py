@@ -1,12 +1,14 @@
 """Branches and loops, which the chip's programs do not have: followed at import where it is known where they lead.
 
 A condition known at import picks its branch; one that is not has both computed and one selected, element by element.
+What the other one would pick by indices is the first element then, since its own may be nowhere.
 A loop whose number of trips is known is unrolled, within the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +29,14 @@ def _if(importer: Importer, site: Site) -> Sequence[Item]:
     if known is not None:
         part = "then_branch" if known else "else_branch"
         return importer.evaluate_subgraph(site, site.attributes[part], (), part)
-    branches = [
-        importer.evaluate_subgraph(site, site.attributes[part], (), part) for part in ("then_branch", "else_branch")
-    ]
+    if prod(condition.shape) != 1:
+        raise InvalidError(Problem("TW2036", f"the condition must be one value, not {prod(condition.shape)}"))
+    if condition.shape:
+        condition = importer.graph.call("Reshape", condition, np.zeros(0, np.int64))  # no axes that others get
+    branches = []
+    for part, when in (("then_branch", True), ("else_branch", False)):
+        with importer.only_if(condition, when):
+            branches.append(importer.evaluate_subgraph(site, site.attributes[part], (), part))
     return [_selected(importer, condition, *pair) for pair in zip(*branches, strict=False)]
 
 

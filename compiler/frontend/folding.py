@@ -24,12 +24,17 @@ Attributes = Mapping[str, Any]
 # Elements of the largest output, and the scalar operations it takes.
 Estimate = tuple[int, int]
 
+# Operators that were of all axes behind one before some operator set, and since then of one.
+_OF_ONE_AXIS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), 13)
+
 
 def fold(
     operator: str, opset: int, inputs: Inputs, attributes: Attributes, outputs: int, limits: Limits
 ) -> tuple[Array, ...] | None:
     """The outputs of a node of ONNX's own domain; None when it is left to its operator, for whatever reason."""
     estimate = _ESTIMATES.get(operator)
+    if operator in _OF_ONE_AXIS and opset < _OF_ONE_AXIS[operator]:
+        return None  # the reference knows no older meaning
     if estimate is None or any(array is not None and array.dtype == object for array in inputs):
         return None
     try:

@@ -6,7 +6,8 @@ follows into (`control_flow`), and for the rest it calls declared operators (`gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
 from compiler.frontend.graph import GraphBuilder, Value
-from compiler.frontend.known_indices import check_known_indices
+from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
@@ -59,6 +60,7 @@ class Importer:
         self._unsupported: dict[str, list[str]] = {}
         self._visited = 0
         self._functions = 0
+        self._branches: list[tuple[Value, bool]] = []  # around a node, and what the condition is where they are taken
 
     def run(
         self, inputs: Mapping[str, tuple[tuple[int, ...], int]], values: Mapping[str, np.ndarray]
@@ -132,6 +134,15 @@ class Importer:
             scope.names[tensor.name] = self.graph.constant(array, tensor.name)
         return self.evaluate(graph, scope, [info.name for info in graph.output], sparse=graph.sparse_initializer)
 
+    @contextmanager
+    def only_if(self, condition: Value, when: bool) -> Iterator[None]:
+        """What is evaluated inside counts only if the condition turns out so, but is computed whatever it is."""
+        self._branches.append((condition, when))
+        try:
+            yield
+        finally:
+            self._branches.pop()
+
     def _visit(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Item]:
         """The outputs of a node; Unknown ones, and a problem noted, where it has none."""
         inputs = tuple(scope.find(name) if name else None for name in node.input)
@@ -184,7 +195,7 @@ class Importer:
         self, node: onnx.NodeProto, site: Site, declared: Declared | None, schema: Schema | None, opset: int
     ) -> Sequence[Value] | None:
         """A node from tensors to tensors: computed now, or called; None when nothing is declared for it."""
-        values = site.values
+        values = self._with_safe_indices(node, site.values)
         known = [value.constant for value in values if value is not None]
         if not node.domain and all(array is not None for array in known):
             arrays = [None if value is None else value.constant for value in values]
@@ -206,6 +217,16 @@ class Importer:
         if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
             raise refusals.missing_outputs(len(node.output), len(results))
         return results
+
+    def _with_safe_indices(self, node: onnx.NodeProto, values: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        """The operands, with the first element for what a branch that is not taken would pick: it may be nowhere."""
+        indices = values[INDICES] if not node.domain and node.op_type in BY_INDICES and len(values) > INDICES else None
+        if indices is None or indices.constant is not None or not self._branches:
+            return values
+        first = np.zeros((), onnx.helper.tensor_dtype_to_np_dtype(indices.element_type))
+        for condition, when in self._branches:
+            indices = self.graph.call("Where", condition, *((indices, first) if when else (first, indices)))
+        return (*values[:INDICES], indices, *values[INDICES + 1 :])
 
     def _check_setup_values(self, declared: Declared, values: Sequence[Value | None]) -> None:
         for position, value in enumerate(values):

@@ -53,3 +53,4 @@ _EXTENTS: Mapping[str, Callable[..., Extents | None]] = {
     "GatherND": _of_tuples,
     "ScatterND": _of_tuples,
 }
+BY_INDICES, INDICES = frozenset({"Gather", *_EXTENTS}), 1  # operators, and which of their operands these are

@@ -44,7 +44,7 @@ def load_model(source: str | os.PathLike[str] | bytes, *, limits: Limits | None 
     """
     limits = limits or Limits()
     if isinstance(source, bytes):
-        return _load(source, "<bytes>", None, limits)
+        return _load(source, "the model", None, limits)
     file = os.fspath(source)
     data = _read(file, limits)
     with ExternalFiles(str(Path(file).parent), limits.file_bytes) as files:

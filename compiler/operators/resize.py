@@ -58,7 +58,7 @@ class AxisSize:
         if mode == "half_pixel" or (mode == "pytorch_half_pixel" and length != 1):
             return (out + 0.5) / self.scale - 0.5
         if mode == "pytorch_half_pixel":
-            return out * 0 - 0.5
+            return out * 0
         if mode == "half_pixel_symmetric":
             return self.given / 2 * (1 - self.wanted / length) + (out + 0.5) / self.scale - 0.5
         if mode == "asymmetric":

@@ -9,7 +9,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An element is right within ``atol + rtol * |expected|``; an array of less precise floats also by its cosine."""
+    """An element is right within ``atol + rtol * |expected|``.
+
+    An array of less precise floats is right, too, that is no further from the expected one, as a share of its length,
+    than one of the same length whose cosine with it is ``cosine``.
+    """
 
     rtol: float = 1e-3
     atol: float = 1e-4
@@ -43,8 +47,8 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
     first = int(np.flatnonzero(wrong)[0]) if wrong.any() else -1
     similarity = _cosine(wide, other)
     finite = bool((np.isfinite(wide) == np.isfinite(other)).all())
-    by_direction = not exact and finite and tolerance.cosine is not None and similarity >= tolerance.cosine
-    is_right = first < 0 or by_direction
+    near = not exact and finite and tolerance.cosine is not None and is_near(wide, other, tolerance.cosine)
+    is_right = first < 0 or near
     fault = ""
     if not is_right:
         place = [int(i) for i in np.unravel_index(first, expected.shape)]
@@ -52,6 +56,13 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
         fault = f"{count}, first at {place}: {actual.flat[first]}, expected {expected.flat[first]}"
     largest = float(np.nan_to_num(error, nan=np.inf).max(initial=0.0))
     return Comparison(name, expected.shape, largest, similarity, int(wrong.sum()), fault)
+
+
+def is_near(expected: np.ndarray, actual: np.ndarray, cosine: float) -> bool:
+    """Whether arrays are as near as two of one length with that cosine, by what is finite in both."""
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    a, b = expected[finite], actual[finite]
+    return bool(np.linalg.norm(a - b) <= np.sqrt(2 * (1 - cosine)) * np.linalg.norm(a))
 
 
 def _cosine(first: np.ndarray, second: np.ndarray) -> float:

@@ -68,7 +68,7 @@ KEYS: tuple[Key, ...] = (
     Key("cross_flag_max", "sets that may be pending on one cross-core flag", 1, 255),
     Key("block_bytes", "unit of vector access and of bank conflicts", 16, 512, power_of_two=True),
     Key("memory.ddr_bytes", "DDR or HBM of the chip", MIB, TIB, multiple_of=4096),
-    Key("memory.llb_bytes", "last-level buffer per cluster; 0: none", 0, 4 * GIB, multiple_of=512),
+    Key("memory.llb_bytes", "last-level buffer per cluster", 512, 4 * GIB, multiple_of=512),
     Key("memory.l1_bytes", "L1 per core", 4 * KIB, 64 * MIB, multiple_of=512),
     Key("memory.l0a_bytes", "left cube operand per core, in 512-byte fractals", 512, 16 * MIB, multiple_of=512),
     Key("memory.l0b_bytes", "right cube operand per core, in 512-byte fractals", 512, 16 * MIB, multiple_of=512),
@@ -144,7 +144,7 @@ PATHS: dict[str, PathRow] = {
         PathRow("ddr_l1s"),
         PathRow("ddr_llbs"),
         PathRow("llb_l1", required=True),
-        PathRow("llb_ub"),
+        PathRow("llb_ub", required=True),
         PathRow("llb_ddr"),
         PathRow("l1_l0a", required=True),
         PathRow("l1_l0b", required=True),
@@ -153,11 +153,11 @@ PATHS: dict[str, PathRow] = {
         PathRow("l1_ub"),
         PathRow("ub_l1"),
         PathRow("ub_ddr", required=True),
-        PathRow("ub_llb"),
+        PathRow("ub_llb", required=True),
         PathRow("l0c_ddr"),
         PathRow("l0c_llb"),
         PathRow("l0c_l1"),
-        PathRow("l0c_ub"),
+        PathRow("l0c_ub", required=True),
     )
 }
 
@@ -229,18 +229,6 @@ def ub_in_bank_rows(ub_bytes: int, groups: int, banks: int, block_bytes: int) ->
 def line_in_blocks(ddr_line_bytes: int, block_bytes: int) -> bool:
     """transfer.ddr_line_bytes must be a multiple of block_bytes"""
     return ddr_line_bytes % block_bytes == 0
-
-
-@rule("path")
-def result_path(path: frozenset[str]) -> bool:
-    """the cube's results need path.l0c_ub or path.l0c_ddr"""
-    return bool(path & {"l0c_ub", "l0c_ddr"})
-
-
-@rule("memory.llb_bytes", "path")
-def llb_exists(llb_bytes: int, path: frozenset[str]) -> bool:
-    """a chip with a path from or to llb needs memory.llb_bytes above 0"""
-    return llb_bytes > 0 or not _touching("llb", path)
 
 
 @rule("memory.bt_bytes", "path")

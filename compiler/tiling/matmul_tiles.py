@@ -11,7 +11,6 @@ import numpy as np
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
-from compiler.tiling import cube
 from compiler.tiling.grids import grids, readers
 from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, Tile
 from compiler.tiling.matmul_work import line_share, works_of
@@ -176,7 +175,7 @@ def _refined(tile: Tile, problem: Problem, chip: Chip, slots: int) -> Iterator[T
     for steps in sorted({ceil_div(all_steps, ceil_div(all_steps, steps)) for steps in (*STEPS, all_steps)}):
         fine = replace(tile, steps=steps)
         ways = [fine]
-        if not problem.slave_bytes and cube.path(chip, "l0c", "ub"):
+        if not problem.slave_bytes:
             ways.append(replace(fine, columns=_columns(fine, problem, chip, slots)))
         ways += [replace(fine, columns=half) for half in _narrower(ways[-1], problem, chip)]
         yield from (one for way in dict.fromkeys(ways) for one in _as_held(way, problem, chip, slots))

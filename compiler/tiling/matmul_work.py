@@ -462,7 +462,7 @@ class _Way:
         out = stored / np.where(through_ub, ub.bytes_per_cycle, l0c.bytes_per_cycle)
         latency = np.where(through_ub, ub.latency_cycles, l0c.latency_cycles)
         taken_out = rounded(of.m, FRACTAL) * rounded(of.n, FRACTAL) * 4
-        fix = np.where(through_ub, taken_out / rate(chip, "l0c_ub"), out) if "l0c_ub" in chip.path else out
+        fix = np.where(through_ub, taken_out / rate(chip, "l0c_ub"), out)
         vector = np.where(through_ub, epilogue.vector_cycles(results, groups, chip), 0.0)
         beside = 0 * read
         if epilogue.side_bytes:

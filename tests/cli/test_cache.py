@@ -34,6 +34,7 @@ def test_status_counts_and_clear_says_what_it_freed(folder: Path, model: str, ca
     capsys.readouterr()
     assert main(["cache", "status", "--json"]) == 0
     expected = {"schema_version": 1, "verb": "cache", "folder": str(folder), "entries": count, "bytes": size}
+    expected["unusable"] = ""
     assert json.loads(capsys.readouterr().out) == expected
     assert main(["cache", "clear", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
@@ -45,6 +46,22 @@ def test_status_counts_and_clear_says_what_it_freed(folder: Path, model: str, ca
     }
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"{folder}: removed 0 entries, 0 B\n"
+
+
+def test_a_folder_in_which_nothing_can_be_kept_is_told_of(
+    folder: Path, model: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text("no folder")
+    for inside in ("", "/inside"):
+        monkeypatch.setenv("TILEWRIGHT_CACHE", f"{folder}{inside}")
+        why = f"{folder} is no folder" if inside else "it is no folder"
+        assert main(["cache", "status"]) == 0
+        assert f"nothing can be kept there: {why}; TILEWRIGHT_CACHE names" in capsys.readouterr().out
+        assert main(["compile", model, "--chip", "tiny"]) == 0
+        assert f"note: kernels are not kept in {folder}{inside}: {why}\n" in capsys.readouterr().err
+    assert main(["compile", model, "--chip", "tiny", "--no-cache"]) == 0
+    assert "not kept" not in capsys.readouterr().err
+    assert folder.read_text() == "no folder"
 
 
 def reasons(capsys: Capture, *words: str) -> set[str]:

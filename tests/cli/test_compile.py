@@ -108,7 +108,7 @@ def test_open_dimensions_are_given(option: list[str], tmp_path: Path) -> None:
         (["--precision", "fp8"], 2, "invalid choice: 'fp8'"),
         (["--chip", "tw9"], 2, "tw9"),
         (["--dim", "batch=4", "-o", "{model}"], 2, "which is read, would be overwritten"),
-        (["--dim", "batch=4", "-o", "{model}/none/x.twm"], 3, "cannot write the artifact"),
+        (["--dim", "batch=4", "-o", "{model}/none/x.twm"], 3, "cannot write what -o names"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(

@@ -55,7 +55,13 @@ def test_layers_compare_every_node(tmp_path: Path, capsys: Capture) -> None:
 
 def test_half_precision_is_compared_by_direction(tmp_path: Path) -> None:
     path = str(saved(tmp_path))
-    assert main(["verify", path, "--chip", "tiny", "--precision", "fp16", "--rtol", "0", "--atol", "0"]) == 0
+    assert main(["verify", path, "--chip", "tiny", "--precision", "fp16"]) == 0
+
+
+@pytest.mark.parametrize("given", [["--rtol", "1e-6"], ["--atol", "1e-6"]])
+def test_a_tolerance_that_is_given_holds_for_half_precision_too(tmp_path: Path, given: list[str]) -> None:
+    assert main(["verify", str(saved(tmp_path)), "--chip", "tiny", "--precision", "fp16", *given]) == 11
+    assert main(["verify", str(saved(tmp_path)), "--chip", "tiny", "--precision", "fp16", "--rtol", "1e-2"]) == 0
 
 
 def test_a_model_of_halves_is_compared_by_direction_too(tmp_path: Path) -> None:
@@ -70,7 +76,7 @@ def test_a_model_of_halves_is_compared_by_direction_too(tmp_path: Path) -> None:
     path = tmp_path / "halves.onnx"
     graph = helper.make_graph(nodes, "g", [x], [y], [weights])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    assert main(["verify", str(path), "--chip", "tiny", "--rtol", "0", "--atol", "0"]) == 0
+    assert main(["verify", str(path), "--chip", "tiny"]) == 0
 
 
 def test_the_first_node_that_diverges_is_named(wrong: None, tmp_path: Path, capsys: Capture) -> None:

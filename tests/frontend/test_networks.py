@@ -7,8 +7,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import compiler
+from compiler.errors import InvalidError
 from compiler.frontend import import_model
-from tests.frontend.cpu import check
+from tests.frontend.cpu import check, expected
 from tests.frontend.models import model, node
 
 RANDOM = np.random.default_rng(7)
@@ -184,6 +186,60 @@ def test_branches() -> None:
     imported = import_model(known.SerializeToString())
     check(known, imported, {"x": array(3)})
     assert len(imported.nodes) == 1
+
+
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"])
+def test_what_a_branch_that_is_not_taken_picks_may_be_nowhere(operator: str) -> None:
+    """Guards of indices, one inside another: the ways that they do not open are computed all the same."""
+    data, picked = [5, 3], [1, 3] if operator in ("GatherElements", "ScatterElements") else [1]
+    updates = " u" if operator.startswith("Scatter") else ""
+    chosen = _graph("then", [node(operator, f"x i{updates}", "p"), node("ReduceSum", "p", "t", keepdims=0)], [], ["t"])
+    outer = _graph("outer", [node("ReduceMax", "x", "o", keepdims=0)], [], ["o"])
+    inner = _graph("else", [node("If", "low", "e", then_branch=outer, else_branch=chosen)], [], ["e"])
+    nodes = [
+        node("ReduceMax", "i", "most", keepdims=0),
+        node("Greater", "most four", "high"),
+        node("Less", "most zero", "low"),
+        node("If", "high", "y", then_branch=_graph("then", [node("ReduceMin", "x", "n", keepdims=0)], [], ["n"]),
+             else_branch=inner),
+    ]  # fmt: skip
+    inputs = {"x": data, "i": (onnx.TensorProto.INT64, [1, 1] if operator in ("GatherND", "ScatterND") else picked)}
+    feeds = {"x": array(*data)}
+    if updates:
+        shape = picked if operator == "ScatterElements" else [1, 3]
+        inputs["u"], feeds["u"] = shape, array(*shape)
+    network = model(nodes, inputs, ["y"], {"four": np.array(4), "zero": np.array(0)})
+    artifact = compiler.compile(network.SerializeToString(), chip="tiny")
+    for index in (0, 4, 5, 300, 1 << 20, -1, -(1 << 20)):
+        feeds["i"] = np.full(inputs["i"][1], index)
+        found = artifact.run(feeds, hazards=True)["y"]
+        np.testing.assert_allclose(found, expected(network, feeds)[0], rtol=1e-5)
+
+
+def test_a_condition_of_one_element_has_no_axes_that_results_get() -> None:
+    then, other = (_graph(kind, [node(kind, "x", kind)], [], [kind]) for kind in ("Neg", "Abs"))
+    nodes = [node("Less", "x zero", "c"), node("If", "c", "y", then_branch=then, else_branch=other)]
+    network = model(nodes, {"x": []}, ["y"], {"zero": np.zeros(1, np.float32)})
+    imported = import_model(network.SerializeToString())
+    assert imported.outputs[0].shape == ()
+    for value in (-2.0, 3.0):
+        check(network, imported, {"x": np.array(value, np.float32)})
+    several = model([node("If", "c", "y", then_branch=then, else_branch=other)],
+                    {"x": [], "c": (onnx.TensorProto.BOOL, [2])}, ["y"])  # fmt: skip
+    with pytest.raises(InvalidError, match="the condition must be one value, not 2"):
+        import_model(several.SerializeToString())
+
+
+@pytest.mark.parametrize("opset", [7, 11, 12, 13])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}])
+def test_what_is_known_is_computed_by_the_operator_set_of_the_model(
+    operator: str, opset: int, attributes: dict[str, int]
+) -> None:
+    """Before operator set 13 these are of all axes from one on."""
+    nodes = [node(operator, "w", "known", **attributes), node("Mul", "x known", "y")]
+    network = model(nodes, {"x": [2, 3, 4]}, ["y"], {"w": array(2, 3, 4)}, opset=opset)
+    check(network, import_model(network.SerializeToString()), {"x": array(2, 3, 4)})
 
 
 def test_unrolled_loop() -> None:

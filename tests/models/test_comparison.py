@@ -34,6 +34,7 @@ def test_fp16_is_compared_by_direction() -> None:
     assert not match(VALUES, VALUES.astype(np.float16), "fp16").fault
     assert "cosine" in match(VALUES, VALUES + 1, "fp16").fault
     assert "cosine" in match(VALUES, VALUES * 0, "fp16").fault
+    assert "lengths" in match(VALUES, VALUES * 2, "fp16").fault
 
 
 def test_integers_are_equal_in_fp32_and_overlap_in_fp16() -> None:

@@ -44,6 +44,10 @@ def test_less_precise_floats_may_be_compared_by_direction() -> None:
     assert compare("x", expected, actual, Tolerance(0, 0)).fault
     assert not compare("x", expected, actual, Tolerance(0, 0, 0.999)).fault
     assert compare("x", expected, -actual, Tolerance(0, 0, 0.999)).fault
+    assert not compare("x", expected, 1.04 * actual, Tolerance(0, 0, 0.999)).fault
+    assert compare("x", expected, 5 * actual, Tolerance(0, 0, 0.999)).fault, "the direction alone is right"
+    assert not compare("x", 0 * expected, 0 * actual, Tolerance(0, 0, 0.999)).fault
+    assert compare("x", 0 * expected, actual, Tolerance(0, 0, 0.999)).fault
 
 
 def test_shapes_have_to_be_the_same() -> None:

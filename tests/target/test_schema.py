@@ -29,8 +29,6 @@ BROKEN: dict[str, dict[str, object]] = {
     "no_empty_bank": {"vector.banks.banks": 4},
     "ub_in_bank_rows": {"memory.ub_bytes": 196096},
     "line_in_blocks": {"transfer.ddr_line_bytes": 16},
-    "result_path": {"path.l0c_ub": REMOVED, "path.l0c_ddr": REMOVED},
-    "llb_exists": {"memory.llb_bytes": 0},
     "bt_exists": {"memory.bt_bytes": 0},
     "fb_exists": {"memory.fb_bytes": 0},
 }
