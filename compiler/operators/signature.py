@@ -166,7 +166,8 @@ def _input(where: str, parameter: inspect.Parameter, hint: Any) -> Input:
         )
     kind: InputKind = "either" if constant and tensors else "constant" if constant else "tensor"
     variadic = parameter.kind is parameter.VAR_POSITIONAL
-    optional = parameter.default is None or (variadic and len(options) < len(typing.get_args(hint)))
+    # One that may be None may be left out, also where others come behind it.
+    optional = parameter.default is None or types.NoneType in typing.get_args(hint)
     takes = next((found for option in constant for found in option.__metadata__ if callable(found)), has_one_element)
     return Input(parameter.name, kind, optional, variadic, takes)
 

@@ -1,0 +1,249 @@
+"""Operators of onnxruntime's own domain that its optimiser and converters write: activations, norms and products.
+
+Each is what several of ONNX's operators are one after another, and becomes calls of those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.graph import Graph, Value
+from compiler.operators.registry import composition
+
+# What FusedConv and FusedGemm may end with, and what their parameters are called there.
+_ACTIVATIONS = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+}
+
+
+@composition("com.microsoft::Gelu")
+def gelu(graph: Graph, x: Value) -> Any:
+    return graph.call("Gelu", x)
+
+
+@composition("com.microsoft::BiasGelu")
+def bias_gelu(graph: Graph, a: Value, b: Value) -> Any:
+    return graph.call("Gelu", graph.call("Add", a, b))
+
+
+@composition("com.microsoft::FastGelu")
+def fast_gelu(graph: Graph, x: Value, bias: Value | None = None) -> Any:
+    return graph.call("Gelu", x if bias is None else graph.call("Add", x, bias), approximate="tanh")
+
+
+@composition("com.microsoft::QuickGelu")
+def quick_gelu(graph: Graph, x: Value, *, alpha: float = 1.702) -> Any:
+    """``x * sigmoid(alpha * x)``."""
+    factor = np.array(alpha, np.float32).astype(result_dtype(x))
+    return graph.call("Mul", x, graph.call("Sigmoid", graph.call("Mul", x, factor)))
+
+
+@composition("SimplifiedLayerNormalization")
+def simplified_layer_normalization(
+    graph: Graph, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    """By the root of the mean square; onnxruntime has it in ONNX's domain, where it is RMSNormalization now."""
+    return graph.call("RMSNormalization", x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
+
+
+@composition("com.microsoft::SkipLayerNormalization")
+def skip_layer_normalization(
+    graph: Graph,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    beta: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Any, Any, Any, Any]:
+    """Of the sum of both and a bias, which is the last result."""
+    total = _summed(graph, x, skip, bias)
+    return (*graph.call("LayerNormalization", total, gamma, beta, epsilon=epsilon), total)
+
+
+@composition("com.microsoft::SkipSimplifiedLayerNormalization")
+def skip_simplified_layer_normalization(
+    graph: Graph, x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12
+) -> tuple[Any, Any, Any, Any]:
+    """Of the sum of both and a bias, which is the last result. The mean that nothing subtracts is zero."""
+    total = _summed(graph, x, skip, bias)
+    squares = graph.call("ReduceMean", graph.call("Mul", total, total), np.array([-1]))
+    spread = graph.call("Sqrt", graph.call("Add", squares, np.array(epsilon, np.float32).astype(result_dtype(squares))))
+    inverse, mean = graph.call("Reciprocal", spread), graph.call("Sub", squares, squares)
+    return graph.call("RMSNormalization", total, gamma, epsilon=epsilon), mean, inverse, total
+
+
+def _summed(graph: Graph, x: Value, skip: Value, bias: Value | None) -> Any:
+    total = graph.call("Add", x, skip)
+    return total if bias is None else graph.call("Add", total, bias)
+
+
+@composition("com.microsoft::EmbedLayerNormalization")
+def embed_layer_normalization(
+    graph: Graph,
+    input_ids: Value,
+    segment_ids: Value | None,
+    words: Value,
+    positions: Value,
+    segments: Value | None,
+    gamma: Value,
+    beta: Value,
+    mask: Value | None = None,
+    position_ids: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> tuple[Any, Any, Any]:
+    """The sum of what words, positions and segments are, normalised; how many words the mask has; and the sum."""
+    batch, length = shape_of(input_ids)
+    if position_ids is None:
+        position_ids = graph.constant(np.arange(length)[None, :])
+    total = graph.call("Add", graph.call("Gather", words, input_ids), graph.call("Gather", positions, position_ids))
+    if segment_ids is not None and segments is not None:
+        total = graph.call("Add", total, graph.call("Gather", segments, segment_ids))
+    result, _, _ = graph.call("LayerNormalization", total, gamma, beta, epsilon=epsilon)
+    counted: Value = graph.constant(np.zeros(batch, np.int32))
+    if mask is not None and mask_index_type != 0:
+        counted = graph.call("ReduceSum", mask, np.array([1]), keepdims=False)
+    return result, counted, total
+
+
+# ---- products ----------------------------------------------------------------------------------------------------
+
+
+@composition("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+def fused_matmul(
+    graph: Graph,
+    a: Value,
+    b: Value,
+    *,
+    alpha: float = 1.0,
+    transA: bool = False,
+    transB: bool = False,
+    transBatchA: bool = False,
+    transBatchB: bool = False,
+) -> Any:
+    """``alpha`` times a product of matrices that may be turned."""
+    if transBatchA or transBatchB:
+        raise refusals.unsupported("transBatchA and transBatchB, which move the first axis to the end")
+    product = graph.call("MatMul", _turned(graph, a) if transA else a, _turned(graph, b) if transB else b)
+    return product if alpha == 1 else graph.call("Mul", product, np.array(alpha, np.float32).astype(result_dtype(a)))
+
+
+def _turned(graph: Graph, x: Value) -> Value:
+    rank = len(shape_of(x))
+    result: Value = x if rank < 2 else graph.call("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return result
+
+
+@composition("com.microsoft::FusedGemm")
+def fused_gemm(
+    graph: Graph,
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: bool = False,
+    transB: bool = False,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+) -> Any:
+    result = graph.call("Gemm", a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _activated(
+        graph, result, activation, [each for each in (activation_alpha, activation_beta) if each is not None]
+    )
+
+
+@composition("com.microsoft::FusedConv")
+def fused_conv(
+    graph: Graph,
+    x: Value,
+    w: Value,
+    b: Value | None = None,
+    z: Value | None = None,
+    *,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+    kernel_shape: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    auto_pad: str = "NOTSET",
+    group: int = 1,
+) -> Any:
+    """A convolution, to which ``z`` is added, and what follows."""
+    given = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations,
+        "auto_pad": auto_pad, "group": group,
+    }  # fmt: skip
+    result = graph.call("Conv", x, w, b, **{name: value for name, value in given.items() if value is not None})
+    return _activated(graph, result if z is None else graph.call("Add", result, z), activation, activation_params)
+
+
+def _activated(graph: Graph, x: Value, activation: str, parameters: Any) -> Any:
+    if not activation:
+        return x
+    if activation == "Clip":
+        limits = [np.array(each, np.float32).astype(result_dtype(x)) for each in parameters]
+        return graph.call("Clip", x, *limits)
+    if activation not in _ACTIVATIONS:
+        raise refusals.wrong_value(f"must be one of Clip, {', '.join(_ACTIVATIONS)}", "activation", activation)
+    return graph.call(activation, x, **dict(zip(_ACTIVATIONS[activation], map(float, parameters), strict=False)))
+
+
+@composition("com.microsoft::MatMulNBits")
+def matmul_n_bits(
+    graph: Graph,
+    a: Value,
+    b: Value,
+    scales: Value,
+    zero_points: Value | None = None,
+    g_idx: Value | None = None,
+    bias: Value | None = None,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> Any:
+    """A product with known weights of few bits, each block of which has a scale and a zero point of its own."""
+    known = [None if one is None else one.constant for one in (b, scales, zero_points)]
+    if known[0] is None or known[1] is None or (zero_points is not None and known[2] is None):
+        raise refusals.unsupported("weights, scales or zero points that are not known when the model is compiled")
+    if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
+        raise refusals.unsupported("groups in an order of their own, packed weights, and bits other than 2, 4 and 8")
+    blocks = -(-K // block_size)
+    packed, own_scales = np.asarray(known[0]), np.asarray(known[1], np.float32)
+    if packed.size * (8 // bits) != N * blocks * block_size or own_scales.size != N * blocks:
+        raise refusals.wrong_shape(f"b must have {N} rows of {blocks} blocks, and scales one each", b=b, scales=scales)
+    levels = _unpacked(packed.reshape(N, -1), bits, blocks * block_size).reshape(N, blocks, block_size)
+    zero = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    if known[2] is not None:
+        given = np.asarray(known[2])
+        zero = _unpacked(given.reshape(N, -1), bits, blocks) if given.dtype == np.uint8 else given.reshape(N, blocks)
+    weights = (levels - zero[..., None].astype(np.float32)) * own_scales.reshape(N, blocks, 1)
+    matrix = weights.reshape(N, -1)[:, :K].T
+    product = graph.call("MatMul", a, graph.constant(np.ascontiguousarray(matrix).astype(result_dtype(a))))
+    return product if bias is None else graph.call("Add", product, bias)
+
+
+def _unpacked(packed: Any, bits: int, count: int) -> Any:
+    """Rows of numbers of few bits, the lowest of a byte first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    each = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return each.reshape(len(packed), -1)[:, :count].astype(np.float32)

@@ -1,0 +1,217 @@
+"""Operators of onnxruntime's own domain on quantised tensors: what they are of floats, between two roundings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.operators import refusals
+from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.cast import as_dtype
+from compiler.operators.graph import Graph, Value
+from compiler.operators.registry import composition
+
+
+@composition("com.microsoft::QuantizeLinear")
+def quantize_linear(graph: Graph, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Any:
+    return graph.call("QuantizeLinear", x, scale, zero_point, axis=axis)
+
+
+@composition("com.microsoft::DequantizeLinear")
+def dequantize_linear(graph: Graph, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Any:
+    return graph.call("DequantizeLinear", x, scale, zero_point, axis=axis)
+
+
+def _floats(graph: Graph, x: Value, scale: Value, zero_point: Value | None) -> Any:
+    return graph.call("DequantizeLinear", x, _scalar(graph, scale), _scalar(graph, zero_point))
+
+
+def _rounded(graph: Graph, x: Value, scale: Value, zero_point: Value | None) -> Any:
+    return graph.call("QuantizeLinear", x, _scalar(graph, scale), _scalar(graph, zero_point))
+
+
+def _scalar(graph: Graph, parameter: Value | None) -> Any:
+    """Of a whole tensor there is one, which may have an axis all the same."""
+    if parameter is None or not shape_of(parameter):
+        return parameter
+    if shape_of(parameter) != (1,):
+        raise refusals.wrong_shape("scale and zero point must be those of a whole tensor", given=parameter)
+    return graph.call("Reshape", parameter, np.zeros(0, np.int64))
+
+
+def _declare_of_two(name: str, operator: str) -> None:
+    @composition(f"com.microsoft::{name}")
+    def of_two(
+        graph: Graph,
+        a: Value,
+        a_scale: Value,
+        a_zero_point: Value | None,
+        b: Value,
+        b_scale: Value,
+        b_zero_point: Value | None,
+        c_scale: Value,
+        c_zero_point: Value | None = None,
+    ) -> Any:
+        result = graph.call(
+            operator, _floats(graph, a, a_scale, a_zero_point), _floats(graph, b, b_scale, b_zero_point)
+        )
+        return _rounded(graph, result, c_scale, c_zero_point)
+
+
+_declare_of_two("QLinearAdd", "Add")
+_declare_of_two("QLinearMul", "Mul")
+
+
+@composition("com.microsoft::QLinearSigmoid")
+def qlinear_sigmoid(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+) -> Any:
+    return _rounded(graph, graph.call("Sigmoid", _floats(graph, x, x_scale, x_zero_point)), y_scale, y_zero_point)
+
+
+@composition("com.microsoft::QLinearLeakyRelu")
+def qlinear_leaky_relu(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Any:
+    result = graph.call("LeakyRelu", _floats(graph, x, x_scale, x_zero_point), alpha=alpha)
+    return _rounded(graph, result, y_scale, y_zero_point)
+
+
+@composition("com.microsoft::QLinearGlobalAveragePool")
+def qlinear_global_average_pool(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    channels_last: bool = False,
+) -> Any:
+    rank = len(shape_of(x))
+    axes = np.arange(1, rank - 1) if channels_last else np.arange(2, rank)
+    result = graph.call("ReduceMean", _floats(graph, x, x_scale, x_zero_point), axes, keepdims=True)
+    return _rounded(graph, result, y_scale, y_zero_point)
+
+
+@composition("com.microsoft::QLinearAveragePool")
+def qlinear_average_pool(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    kernel_shape: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    channels_last: bool = False,
+) -> Any:
+    if channels_last:
+        raise refusals.unsupported("an average pool whose channels come last")
+    given = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "auto_pad": auto_pad, "ceil_mode": ceil_mode,
+        "count_include_pad": count_include_pad,
+    }  # fmt: skip
+    attributes = {name: value for name, value in given.items() if value is not None}
+    result = graph.call("AveragePool", _floats(graph, x, x_scale, x_zero_point), **attributes)
+    return _rounded(graph, result, y_scale, y_zero_point)
+
+
+@composition("com.microsoft::QLinearConcat")
+def qlinear_concat(graph: Graph, y_scale: Value, y_zero_point: Value | None, *given: Value | None, axis: int) -> Any:
+    """Of tensors, each with its scale and zero point behind it."""
+    if not given or len(given) % 3:
+        raise refusals.wrong_value("each input must have a scale and a zero point", "inputs", len(given))
+    each = [given[at : at + 3] for at in range(0, len(given), 3)]
+    floats = [_floats(graph, x, scale, zero) for x, scale, zero in each if x is not None and scale is not None]
+    return _rounded(graph, graph.call("Concat", *floats, axis=axis), y_scale, y_zero_point)
+
+
+# ---- products ----------------------------------------------------------------------------------------------------
+
+
+@composition("com.microsoft::MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    graph: Graph,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    a_zero_point: Value | None = None,
+    b_zero_point: Value | None = None,
+    bias: Value | None = None,
+) -> Any:
+    """Exact in int32, then scaled; scales of b may differ by column."""
+    return _scaled(graph, graph.call("MatMulInteger", a, b, a_zero_point, b_zero_point), a_scale, b_scale, bias)
+
+
+@composition("com.microsoft::DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    graph: Graph,
+    a: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero_point: Value | None = None,
+    bias: Value | None = None,
+) -> Any:
+    """Of a matrix that is rounded to uint8 by its own extremes."""
+    rounded, scale, zero_point = graph.call("DynamicQuantizeLinear", a)
+    return _scaled(graph, graph.call("MatMulInteger", rounded, b, zero_point, b_zero_point), scale, b_scale, bias)
+
+
+def _scaled(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Any:
+    result = _times(graph, sums, graph.call("Mul", a_scale, b_scale), result_dtype(a_scale))
+    return result if bias is None else graph.call("Add", result, bias)
+
+
+def _times(graph: Graph, sums: Value, factor: Value, dtype: str) -> Any:
+    """Sums in int32 times a factor, in fp32 before they are rounded."""
+    wide = as_dtype(graph, graph.wide(factor), "float32")
+    return as_dtype(graph, graph.call("Mul", as_dtype(graph, sums, "float32"), wide), dtype)
+
+
+@composition("com.microsoft::QGemm")
+def qgemm(
+    graph: Graph,
+    a: Value,
+    a_scale: Value,
+    a_zero_point: Value | None,
+    b: Value,
+    b_scale: Value,
+    b_zero_point: Value | None,
+    c: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero_point: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: bool = False,
+    transB: bool = False,
+) -> Any:
+    """Exact in int32, where ``c`` is added, then scaled; rounded where the result has a scale."""
+    turned = [graph.call("Transpose", x, perm=(1, 0)) if turn else x for x, turn in ((a, transA), (b, transB))]
+    sums = graph.call("MatMulInteger", *turned, a_zero_point, b_zero_point)
+    sums = sums if c is None else graph.call("Add", sums, c)
+    factor = graph.call(
+        "Mul", graph.call("Mul", a_scale, b_scale), np.array(alpha, np.float32).astype(result_dtype(a_scale))
+    )
+    if y_scale is None:
+        return _times(graph, sums, factor, result_dtype(a_scale))
+    return _rounded(graph, _times(graph, sums, factor, result_dtype(y_scale)), y_scale, y_zero_point)
