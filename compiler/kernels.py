@@ -124,8 +124,8 @@ def compile_kernel(
 ) -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``.
 
-    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for. These
-    are as many as for a kernel of fewer cycles, by ``times``, where it is one of many.
+    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for. Those
+    are more than one only from ``times`` the usual cycles on, where it is one of many.
     """
     roads: list[Road] = []
     for template in _templates(func, schedule):
@@ -332,7 +332,7 @@ def _rivals(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0, times
     their queues is busy, or how many times the trips, turns or loads they have. Where ranking is wrong about a tile, it
     is about those like it. Of many that are asked for, the first half comes in order.
     """
-    most = next((count for cycles, count in RIVALS if found.cycles >= cycles * times), 0)
+    most = next((count for cycles, count in RIVALS if found.cycles >= cycles * (times if count > 1 else 1)), 0)
     if most and forest_of(chip) is None:
         most = UNLEARNED_RIVALS
     most, near_by = (tries, TRIED_NEAR) if tries else (most, NEAR)

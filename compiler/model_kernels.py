@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from compiler.driver import Options
 
 
-# Different operators of a model whose kernels are worth as many tries as if they were alone: with four times as many, a
-# fourth of the tries of DenseNet-121 saves nothing (its program takes 0.03 % less with all of them).
+# Different operators of a model whose kernels are worth as many tries as if they were alone. DenseNet-121 has four
+# times as many: where only kernels of four times the cycles are tried more than once, its program takes 0.2 % less at
+# 224 pixels, 0.4 % more at 64, and a seventh less time to compile.
 OPERATORS = 64
 
 

@@ -28,6 +28,7 @@ from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
 from compiler.frontend.graph import GraphBuilder, Value
+from compiler.frontend.inner_axes import INNER_AXES
 from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
@@ -213,6 +214,10 @@ class Importer:
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))
+        if not node.domain and node.op_type in INNER_AXES:
+            result = INNER_AXES[node.op_type](self.graph, values, attributes)
+            if result is not None:
+                return [result]
         results = self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
         if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
             raise refusals.missing_outputs(len(node.output), len(results))

@@ -15,6 +15,7 @@ from tvm import te, tirx
 
 from compiler.isa.timing import ceil_div
 from compiler.operators import refusals
+from compiler.operators.axes import along_last
 from compiler.operators.broadcast import broadcast_shape, literal, normalised_axis, read, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import MAX, SUM, Combine, Rows, lp_norm, spatial_axes
@@ -335,9 +336,14 @@ def mean_variance_normalization(x: te.Tensor, *, axes: tuple[int, ...] = (0, 2, 
     return te.compute(rows.shape, lambda *i: (rest[i] / deviation[rows.row(i)]).astype(result_dtype(x)), "meanvariance")
 
 
-@operator("LpNormalization", schedule="norm")
-def lp_normalization(x: te.Tensor, *, axis: int = -1, p: int = 2) -> te.Tensor:
+@composition("LpNormalization")
+def lp_normalization(graph: Graph, x: Value, *, axis: int = -1, p: int = 2) -> Any:
     """A row of zeros stays zeros."""
+    return along_last(graph, x, axis, lambda rows, own: graph.call("tilewright::LpNormalization", rows, axis=own, p=p))
+
+
+@operator("tilewright::LpNormalization", schedule="norm")
+def lp_normalization_of(x: te.Tensor, *, axis: int, p: int) -> te.Tensor:
     if p not in (1, 2):
         raise refusals.wrong_value("must be 1 or 2", "p", p)
     rows = Rows.of(x, [normalised_axis(axis, len(shape_of(x)))])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
@@ -31,6 +32,9 @@ def top_k(
     extent, count = shape_of(x)[axis], int(only("k", k))
     if not 0 < count <= extent:
         raise refusals.wrong_value(f"must be 1 to {extent}, the extent of axis {axis}", "k", count)
+    if count == 1:
+        best, place = ("ReduceMax", "ArgMax") if largest else ("ReduceMin", "ArgMin")
+        return graph.call(best, x, np.array([axis]), keepdims=True), graph.call(place, x, axis=axis, keepdims=True)
     if extent > MAX_RANKED:
         values, indices = graph.call("tilewright::TopKByLoops", x, k=count, axis=axis, largest=largest)
         return values, indices

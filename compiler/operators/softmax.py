@@ -5,30 +5,56 @@ Before opset 13 a row was everything from ``axis`` on; since then it is ``axis``
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import te, tirx
 
+from compiler.operators.axes import along_last
 from compiler.operators.broadcast import FLOATS, literal, normalised_axis, require_dtype, result_dtype, shape_of
+from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import MAX, SUM, Rows, extreme_position
-from compiler.operators.registry import operator
+from compiler.operators.registry import composition, operator
 
 _ONE_AXIS_SINCE = 13
 
 
-def softmax_rows(x: te.Tensor, axis: int | None, opset: int) -> Rows:
+def _rows(x: te.Tensor, axis: int, to_end: bool) -> Rows:
+    """Along an axis, or all from that one ``to_end``."""
     require_dtype(FLOATS, x=x)
     rank = len(shape_of(x))
-    if opset >= _ONE_AXIS_SINCE:
-        return Rows.of(x, [normalised_axis(-1 if axis is None else axis, rank)])
-    return Rows.of(x, range(normalised_axis(1 if axis is None else axis, rank), rank))
+    first = normalised_axis(axis, rank)
+    return Rows.of(x, range(first, rank) if to_end else [first])
 
 
 def _row_maximum(rows: Rows, x: te.Tensor) -> te.Tensor:
     return rows.reduce("row_max", MAX, result_dtype(x), lambda i: x[i])
 
 
-@operator("Softmax", schedule="softmax")
-def softmax(x: te.Tensor, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> te.Tensor:
-    rows = softmax_rows(x, axis, opset)
+@composition("Softmax")
+def softmax(graph: Graph, x: Value, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> Any:
+    return _by_rows(graph, "tilewright::Softmax", x, axis, opset)
+
+
+@composition("LogSoftmax")
+def log_softmax(graph: Graph, x: Value, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> Any:
+    return _by_rows(graph, "tilewright::LogSoftmax", x, axis, opset)
+
+
+@composition("Hardmax")
+def hardmax(graph: Graph, x: Value, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> Any:
+    """1 at the first of the row's largest elements, 0 elsewhere."""
+    return _by_rows(graph, "tilewright::Hardmax", x, axis, opset)
+
+
+def _by_rows(graph: Graph, name: str, x: Value, axis: int | None, opset: int) -> Any:
+    if opset < _ONE_AXIS_SINCE:
+        return graph.call(name, x, axis=1 if axis is None else axis, to_end=True)
+    return along_last(graph, x, -1 if axis is None else axis, lambda rows, own: graph.call(name, rows, axis=own))
+
+
+@operator("tilewright::Softmax", schedule="softmax")
+def softmax_of(x: te.Tensor, *, axis: int = -1, to_end: bool = False) -> te.Tensor:
+    rows = _rows(x, axis, to_end)
     largest = _row_maximum(rows, x)
     powers = te.compute(
         rows.shape,
@@ -39,9 +65,9 @@ def softmax(x: te.Tensor, *, axis: int | None = None, opset: int = _ONE_AXIS_SIN
     return te.compute(rows.shape, lambda *i: (powers[i] / total[rows.row(i)]).astype(result_dtype(x)), "softmax")
 
 
-@operator("LogSoftmax", schedule="softmax")
-def log_softmax(x: te.Tensor, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> te.Tensor:
-    rows = softmax_rows(x, axis, opset)
+@operator("tilewright::LogSoftmax", schedule="softmax")
+def log_softmax_of(x: te.Tensor, *, axis: int = -1, to_end: bool = False) -> te.Tensor:
+    rows = _rows(x, axis, to_end)
     largest = _row_maximum(rows, x)
     relative = te.compute(
         rows.shape, lambda *i: x[i].astype("float32") - largest[rows.row(i)].astype("float32"), "relative"
@@ -52,10 +78,9 @@ def log_softmax(x: te.Tensor, *, axis: int | None = None, opset: int = _ONE_AXIS
     )
 
 
-@operator("Hardmax", schedule="softmax")
-def hardmax(x: te.Tensor, *, axis: int | None = None, opset: int = _ONE_AXIS_SINCE) -> te.Tensor:
-    """1 at the first of the row's largest elements, 0 elsewhere."""
-    rows = softmax_rows(x, axis, opset)
+@operator("tilewright::Hardmax", schedule="softmax")
+def hardmax_of(x: te.Tensor, *, axis: int = -1, to_end: bool = False) -> te.Tensor:
+    rows = _rows(x, axis, to_end)
     first = extreme_position(rows, x, MAX)
     dtype = result_dtype(x)
     return te.compute(

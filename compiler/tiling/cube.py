@@ -317,8 +317,13 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
     if not isinstance(value, ir.TensorLoad) or block.init is not None:
         return False
     rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]
-    in_order = [i.same_as(v.var) for i, v in zip(value.indices, block.iter_vars, strict=False)]
+    in_order = [_walks(index, axis) for index, axis in zip(value.indices, block.iter_vars, strict=False)]
     return rounded and all(in_order) and len(value.indices) == len(block.iter_vars)
+
+
+def _walks(index: Any, axis: Any) -> bool:
+    """Whether an index is the axis: of one with a single place it may be that place."""
+    return bool(index.same_as(axis.var)) or (int(axis.dom.extent) == 1 and isinstance(index, tirx.IntImm))
 
 
 INNER = frozenset({"m", "n", "k"})  # roles of the loops of one matrix

@@ -176,7 +176,8 @@ class _Summer(Rewriter):
             return None, 1
         wide, load = str(found.store.buffer.dtype) == WIDE, plain(found.term)
         if load is not None and wide and found.sums_rows_of(load):
-            return self._plain(found, load), 1
+            own = found.row_of(found.store.indices) is found.row_of(load.indices[:-1])  # not in parts of rows
+            return (self._plain(found, load) if own else None), 1
         load = squared(found.term)
         if load is None or not found.sums_rows_of(load):
             return None, 1

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from compiler import pipeline
 from compiler.operators.matmul import cast_stage, matmul, product
-from compiler.operators.softmax import softmax
+from compiler.operators.softmax import softmax_of
 from compiler.target import load_chip
 from compiler.tiling import attention as template
 from compiler.tiling.template import NoFeasibleTile
@@ -25,13 +25,13 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     scores = matmul(q, k)
     scaled = te.compute(scores.shape, lambda *i: scores[i] * tirx.const(SCALE, str(scores.dtype)), "scaled")
     if mask is None:
-        return matmul(softmax(scaled), v)
+        return matmul(softmax_of(scaled), v)
 
     def masked(*i: Any) -> Any:
         own = i[len(i) - len(mask.shape) :]
         return scaled[i] + mask[tuple(0 if int(n) == 1 else j for n, j in zip(mask.shape, own, strict=True))]
 
-    return matmul(softmax(te.compute(scores.shape, masked, "masked")), v)
+    return matmul(softmax_of(te.compute(scores.shape, masked, "masked")), v)
 
 
 def expected(q: Any, k: Any, v: Any, mask: Any = 0.0) -> Any:
@@ -84,7 +84,7 @@ def of_rows_of_keys(q: Any, k: Any, v: Any) -> Any:
     """Attention whose keys are stored as the queries are, a row each."""
     scores = cast_stage(product(q, k, transpose_b=True), str(q.dtype))
     scaled = te.compute(scores.shape, lambda *i: scores[i] * tirx.const(SCALE, str(scores.dtype)), "scaled")
-    return matmul(softmax(scaled), v)
+    return matmul(softmax_of(scaled), v)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -111,7 +111,7 @@ def test_the_fixpipe_scales_scores_whatever_else_their_stage_does(chip: str, mas
             value = scores[i] / by if divided else scores[i] * tirx.const(1 / 5.656854, str(scores.dtype))
             return value + mask[i[-1]] if masked else value
 
-        return matmul(softmax(te.compute(scores.shape, scaled, "scaled")), v)
+        return matmul(softmax_of(te.compute(scores.shape, scaled, "scaled")), v)
 
     rng = np.random.default_rng(3)
     arrays = {name: random(rng, "float16", *shape) for name, shape in (("q", (64, 32)), ("k", (32, 96)))}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import te
 
-from compiler.operators.softmax import softmax
+from compiler.operators.softmax import softmax_of
 from compiler.tiling import narrow_sums, vector
 from compiler.tiling.narrow_softmax import LONGEST, narrowed
 from tests.tiling.kernels import run
@@ -16,7 +16,7 @@ from tests.tiling.test_late_division import stages
 from tests.tiling.test_vector import exact_softmax
 
 
-def kernel(dtype: str, shape: tuple[int, ...] = (4, 6), define: Any = softmax) -> Any:
+def kernel(dtype: str, shape: tuple[int, ...] = (4, 6), define: Any = softmax_of) -> Any:
     x = te.placeholder(shape, dtype, "x")
     return te.create_prim_func([x, define(x)])
 
@@ -41,7 +41,7 @@ def test_wider_exponents_and_long_rows_stay(func: Any) -> None:
 
 def test_powers_that_another_stage_reads_stay() -> None:
     def with_powers_of_its_own(x: Any) -> Any:
-        result = softmax(x)
+        result = softmax_of(x)
         powers = next(stage for stage in result.op.input_tensors if stage.op.name == "powers")
         return te.compute(x.shape, lambda *i: result[i] + powers[i].astype("float16"), "both")
 
@@ -58,5 +58,5 @@ def test_rows_of_any_spread_and_offset(chip: str, columns: int) -> None:
     alike, wide = np.full((1, columns), -6e4), rng.uniform(-6e4, 6e4, (2, columns))
     one = np.where(np.arange(columns) == 0, 3, -np.inf)[None]
     x = np.concatenate([x, alike, wide, one]).astype(np.float16)
-    result = run(vector.schedule, chip, {"x": x}, softmax).output
+    result = run(vector.schedule, chip, {"x": x}, softmax_of).output
     np.testing.assert_allclose(result.astype(np.float64), exact_softmax(x.astype(np.float64)), rtol=2e-3, atol=1.2e-7)
