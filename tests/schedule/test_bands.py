@@ -9,12 +9,12 @@ import pytest
 from tvm import te, tirx
 from tvm_ffi import structural_equal
 
-from compiler.operators import TensorType, find
+from compiler.operators import TensorType, find_called
 from compiler.schedule.bands import Bands
 
 
 def kernel(name: str, *inputs: Any, **attributes: Any) -> Any:
-    declared = find("", name)
+    declared = find_called(name)
     assert declared is not None
     given = [TensorType(each, "float32") if isinstance(each, tuple) else each for each in inputs]
     return declared.kernels(given, attributes)[0]
@@ -53,8 +53,8 @@ def test_bands_between_the_edges_share_their_function() -> None:
 
 def test_what_has_no_bands() -> None:
     x = (1, 4, 32, 16)
-    assert Bands.of(kernel("Softmax", x, axis=2), 2) is None  # each row depends on all
-    assert Bands.of(kernel("Softmax", x, axis=1), 2) is not None
+    assert Bands.of(kernel("tilewright::Softmax", x, axis=2), 2) is None  # each row depends on all
+    assert Bands.of(kernel("tilewright::Softmax", x, axis=1), 2) is not None
     assert Bands.of(kernel("Reshape", x, np.array([1, 4, 16, 32])), 2) is None
     assert Bands.of(kernel("Relu", x), 4) is None
     data = te.placeholder((8, 8), "float32", "data")

@@ -11,7 +11,7 @@ from tvm import runtime
 from tvm.script import tirx as T
 from tvm_ffi import structural_equal
 
-from compiler.operators import TensorType, find
+from compiler.operators import TensorType, find_called
 from compiler.schedule.pieces import Axes, cut_axis, in_pieces, piece_shape, proven
 from tests.host import for_host
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(3)
 
 
 def kernel(name: str, *inputs: Any, **attributes: Any) -> Any:
-    declared = find("", name)
+    declared = find_called(name)
     assert declared is not None
     found = declared.kernels([TensorType(i, "float32") if isinstance(i, tuple) else i for i in inputs], attributes)
     return found[0]
@@ -99,8 +99,8 @@ CUT = [
     (kernel("MatMul", (4, 5, 6), (6, 3)), (0, None)),
     (kernel("MatMul", (8, 6), (6, 3)), (0, None)),
     (kernel("MatMul", (4, 5, 6), (4, 6, 3)), (0, 0)),
-    (kernel("Softmax", (4, 6, 5), axis=-1), (0,)),
-    (kernel("Softmax", (4, 6, 5), axis=1), (0,)),
+    (kernel("tilewright::Softmax", (4, 6, 5), axis=-1), (0,)),
+    (kernel("tilewright::Softmax", (4, 6, 5), axis=1), (0,)),
     (kernel("LayerNormalization", (4, 6, 5), (5,), (5,)), (0, None, None)),
     (kernel("ReduceMean", (4, 6, 5), np.array([1]), keepdims=0), (0,)),
     (kernel("MaxPool", (4, 3, 8, 8), kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2)), (0,)),
@@ -116,8 +116,8 @@ CUT = [
 ALONG = [
     (kernel("Transpose", (4, 3, 5), perm=(1, 0, 2)), 1, (0,)),
     (kernel("Transpose", (4, 3, 6), perm=(1, 0, 2)), None, None),
-    (kernel("Softmax", (3, 4, 5), axis=-1), 1, (1,)),
-    (kernel("Softmax", (3, 4, 5), axis=1), 1, None),
+    (kernel("tilewright::Softmax", (3, 4, 5), axis=-1), 1, (1,)),
+    (kernel("tilewright::Softmax", (3, 4, 5), axis=1), 1, None),
     (kernel("MatMul", (3, 4, 5, 6), (3, 4, 6, 2)), 1, (1, 1)),
     (kernel("MatMul", (5, 6), (6, 4)), 1, (None, 1)),
     (kernel("Slice", (3, 4, 5), np.array([1]), np.array([2]), np.array([0])), None, (1,)),
@@ -175,7 +175,7 @@ def _result(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.n
     kernel("Transpose", (4, 4), perm=(1, 0)),
     kernel("Concat", (2, 5), (4, 5), axis=0),
     kernel("ReduceMean", (4, 6), np.array([0]), keepdims=1),
-    kernel("Softmax", (4, 6), axis=0),
+    kernel("tilewright::Softmax", (4, 6), axis=0),
     kernel("Relu", (3, 6)),
 ])  # fmt: skip
 def test_what_goes_along_the_first_axis_is_not_cut_along_it(func: Any) -> None:

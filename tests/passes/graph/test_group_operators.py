@@ -110,7 +110,7 @@ def test_attention_is_one_kernel() -> None:
         node("MatMul", "p v", "y"),
     ]
     shapes = {"q": (2, 16, 8), "k": (2, 8, 12), "v": (2, 12, 8)}
-    assert groups(nodes, shapes, ["y"]) == [["MatMul", "Mul", "Softmax", "MatMul"]]
+    assert groups(nodes, shapes, ["y"]) == [["MatMul", "Mul", "tilewright::Softmax", "MatMul"]]
 
 
 def test_scores_that_somebody_else_reads_are_no_attention() -> None:
@@ -121,7 +121,7 @@ def test_scores_that_somebody_else_reads_are_no_attention() -> None:
         node("Relu", "p", "z"),
     ]
     shapes = {"q": (2, 16, 8), "k": (2, 8, 12), "v": (2, 12, 8)}
-    assert groups(nodes, shapes, ["y", "z"]) == [["MatMul"], ["Softmax"], ["MatMul"], ["Relu"]]
+    assert groups(nodes, shapes, ["y", "z"]) == [["MatMul"], ["tilewright::Softmax"], ["MatMul"], ["Relu"]]
 
 
 def test_a_product_reads_a_transposed_operand_where_it_was() -> None:
@@ -152,7 +152,7 @@ def test_keys_that_are_transposed_belong_to_attention() -> None:
         node("MatMul", "p v", "y"),
     ]
     shapes = {"q": (2, 16, 8), "w": (8, 8), "k": (2, 12, 8), "v": (2, 12, 8)}
-    assert groups(nodes, shapes, ["y"]) == [["MatMul"], ["Transpose", "MatMul", "Softmax", "MatMul"]]
+    assert groups(nodes, shapes, ["y"]) == [["MatMul"], ["Transpose", "MatMul", "tilewright::Softmax", "MatMul"]]
 
 
 PARTS = [
@@ -172,7 +172,7 @@ ATTENTION = [
 def test_attention_reads_all_three_where_one_product_put_them(batch: int) -> None:
     """What they share is there for each of them: an operand of its own, with tiles of its own."""
     moves = ["Gather", "Gather", "Gather", "Transpose", "Transpose", "Transpose", "Transpose"]
-    products = ["MatMul", "Softmax", "MatMul", "Transpose"]
+    products = ["MatMul", "tilewright::Softmax", "MatMul", "Transpose"]
     shapes = {"x": (batch, 16, 3, 2, 8)}
     (group,) = groups([*PARTS, *ATTENTION], shapes, ["y"])
     assert sorted(group[:7]) == moves
@@ -186,7 +186,7 @@ def test_attention_reads_all_three_where_one_product_put_them(batch: int) -> Non
 def test_results_of_attention_are_stored_where_they_belong(perm: list[int], joins: bool) -> None:
     nodes = [*ATTENTION[:-1], node("Transpose", "o", "y", perm=perm)]
     shapes = {name: (2, 3, 16, 8) for name in "qkv"}
-    attention = ["Transpose", "MatMul", "Softmax", "MatMul"]
+    attention = ["Transpose", "MatMul", "tilewright::Softmax", "MatMul"]
     assert groups(nodes, shapes, ["y"]) == ([[*attention, "Transpose"]] if joins else [attention, ["Transpose"]])
     assert groups(nodes, shapes, ["y", "o"]) == [attention, ["Transpose"]]
 
