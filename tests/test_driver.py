@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,16 +47,25 @@ def run(source: bytes, chip: str = "tiny", **inputs: np.ndarray) -> dict[str, np
 
 def refuse(monkeypatch: pytest.MonkeyPatch, name: str, road: Road) -> None:
     """Let kernels of the node of this name have no other road."""
+    refuse_where(monkeypatch, lambda job: name in job.name.split("+"), road)
+
+
+def refuse_where(monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[Any], bool], road: Road) -> None:
     compile_jobs = model_kernels.compile_jobs
 
     def refusing(jobs: Any, *rest: Any) -> Any:
         results = compile_jobs(jobs, *rest)
         return [
-            NoRoadLeft(job.name, [road]) if name in job.name.split("+") else result
+            NoRoadLeft(job.name, [road]) if is_refused(job) else result
             for job, result in zip(jobs, results, strict=True)
         ]
 
     monkeypatch.setattr(model_kernels, "compile_jobs", refusing)
+
+
+def refuse_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels of several operators have no road."""
+    refuse_where(monkeypatch, lambda job: "+" in job.name, Road("a tile", "too large"))
 
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
@@ -159,16 +169,7 @@ def test_threads_take_turns_at_compiling() -> None:
 
 
 def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse_groups(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("a tile", "too large")]) if "+" in job.name else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_groups)
+    refuse_groups(monkeypatch)
     source = model([node("Relu", "x", "a"), node("Neg", "a", "y")], {"x": (4, 6)}, ["y"])
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert [step.nodes for step in compilation.steps] == [("a",), ("y",)]
@@ -178,16 +179,7 @@ def test_a_group_for_which_no_road_is_left_is_taken_apart(monkeypatch: pytest.Mo
 
 def test_an_operator_that_became_several_calls_is_taken_apart_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matrices of all heads, cut into queries, keys and values, are moved by one call each."""
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse_groups(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("a tile", "too large")]) if "+" in job.name else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_groups)
+    refuse_groups(monkeypatch)
     nodes = [
         node("MatMul", "x w", "qkv"), node("Reshape", "qkv parts", "split"),
         node("Transpose", "split", "turned", perm=[2, 0, 3, 1, 4]),
