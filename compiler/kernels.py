@@ -41,15 +41,15 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "pair": ("paired",),
     "prepared": ("prepared",),
     "products": ("products",),
-    "attention": ("attention",),
+    "attention": ("attention", "attention_in_parts"),
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }
 VECTOR_TEMPLATES = ("vector", "plain")
-# What else does kernels of a template, where it can, and the pass that it needs: it is taken where it pays.
-OTHERS = {"vector": ("cube_sums", "sum-rows-on-cube")}
+# What else does kernels of a template, where it can, and the pass that it needs, if any: it is taken where it pays.
+OTHERS = {"vector": ("cube_sums", "sum-rows-on-cube"), "attention": ("attention_in_parts", "")}
 # Of the cycles that it takes otherwise: what saves less costs the program more, since L1 is no longer free for what the
 # next kernel loads ahead (BERT at batch 1 takes 0.7 % more on tw1 with norms that save 6 and 11 %).
 PAYS = 0.88

@@ -131,25 +131,29 @@ def name_of(func: Any) -> str:
 
 
 def space(func: Any, chip: Chip) -> AttentionSpace:
-    if len(masters_of(schedule_of(func))) != 2 or not cube.path(chip, "ub", "l1"):
-        raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
-    prepared = prepare(_scaled_at_once(func))
-    sch = schedule_of(prepared.func)
-    problem = problem_of(sch, masters_of(sch), prepared.vanishing)
+    prepared, problem = prepared_for(scaled_at_once(func, chip))
     if not candidates(problem, chip):
         raise NoFeasibleTile(name_of(func), f"the scores of one query with {problem.keys} keys")
     return AttentionSpace(prepared, problem, chip)
 
 
-def _scaled_at_once(func: Any) -> Any:
+def prepared_for(func: Any) -> tuple[Prepared, Problem]:
+    prepared = prepare(func)
+    sch = schedule_of(prepared.func)
+    return prepared, problem_of(sch, masters_of(sch), prepared.vanishing)
+
+
+def scaled_at_once(func: Any, chip: Chip) -> Any:
     """The attention whose scores are rounded and scaled in one stage, as the fixpipe does both.
 
         s = fp16(scores);  t = s * 0.125 + mask   ->   s = fp16(scores * 0.125);  t = s + mask
 
     A stage that only scales vanishes. A divisor becomes a factor: what is rounded is still the quotient of scores in
-    fp32, and once less than before.
+    fp32, and once less than before. What is no attention is refused.
     """
     sch = schedule_of(func)
+    if len(masters_of(sch)) != 2 or not cube.path(chip, "ub", "l1"):
+        raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
     scores = masters_of(sch)[0].block
     rounding = sch.get_consumers(scores)
     if not cube.takes_itself_out(sch, scores) or len(sch.get_consumers(rounding[0])) != 1:
@@ -267,7 +271,7 @@ def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
     size, k0 = DTYPES[problem.dtype].itemsize, DTYPES[problem.dtype].fractal_k
     memory = chip.memory
     values = ceil_to(problem.value_width, FRACTAL)
-    for rows in _rows(problem.queries):
+    for rows in rows_of(problem.queries):
         rows16 = ceil_to(rows, FRACTAL)
         at_once = min(memory.l0c_bytes // (min(parts, 2) * rows16 * 4), MOST) // FRACTAL * FRACTAL
         l0a = memory.l0a_bytes // (parts * rows16 * size)
@@ -278,19 +282,19 @@ def _tiles(problem: Problem, chip: Chip, parts: int) -> Iterator[Tile]:
         width_step, key_step = min(width_step, ceil_to(problem.width, k0)), min(key_step, ceil_to(problem.keys, k0))
         keys = min(at_once, memory.l0b_bytes // (parts * width_step * size) // FRACTAL * FRACTAL)
         keys = ceil_to(ceil_div(problem.keys, ceil_div(problem.keys, keys)), FRACTAL)
-        for batch_trips, row_trips in _spread(problem, chip, ceil_div(problem.queries, rows)):
+        for batch_trips, row_trips in spread(problem, chip, ceil_div(problem.queries, rows)):
             for holds in (True, False):
                 yield Tile(rows, min(keys, problem.keys), width_step, key_step, batch_trips, row_trips, holds)
 
 
-def _rows(queries: int) -> list[int]:
+def rows_of(queries: int) -> list[int]:
     """Numbers of queries at once: steps and even parts, so that for any number of cores there is a number of trips
     in which each of them has about as many queries."""
     even = {ceil_to(ceil_div(queries, parts), EVEN) for parts in range(1, ceil_div(queries, LEAST_EVEN) + 1)}
     return sorted({min(rows, queries) for rows in {*ROWS, *(rows for rows in even if rows <= ROWS[0])}}, reverse=True)
 
 
-def _spread(problem: Problem, chip: Chip, row_tiles: int) -> Iterator[tuple[tuple[int, ...], int]]:
+def spread(problem: Problem, chip: Chip, row_tiles: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """Trips of a core along the batch and along rows, for every number of cores that the batch may take."""
     for most in range(1, min(prod(problem.batch), chip.cores) + 1):
         left, batch_trips = most, []
@@ -343,7 +347,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     own = rounds * tile.rows * problem.width * size
     held = problem.keys * (problem.width + problem.value_width) * size
     loads, turns = (batches, 2 * batches) if tile.holds else (rounds, rounds * (score_steps + value_steps))
-    brought, in_cluster = _brought(of_batch, of_rows, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
+    brought, in_cluster = times_brought(of_batch, of_rows, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
     llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster
     ddr = llb = 0.0
     if problem.near:
@@ -385,7 +389,7 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     return queues._replace(first_cycles=chip.path[f"{memory}_l1"].latency_cycles + first, serial_cycles=waits)
 
 
-def _brought(of_batch: int, of_rows: int, cluster: int) -> int:
+def times_brought(of_batch: int, of_rows: int, cluster: int) -> int:
     """How often clusters bring what the cores of one part of the batch share; these have consecutive numbers."""
     firsts = range(0, of_batch * of_rows, of_rows)
     return sum((first + of_rows - 1) // cluster - first // cluster + 1 for first in firsts)
@@ -418,7 +422,7 @@ def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
     placed = _cut_values(sch, values, tile)
     trip = placed.trips[-1]
     holding = (placed.trips[-2] if len(placed.trips) > 1 else placed.core) if tile.holds else None
-    transposed = _is_transposed(sch, values)
+    transposed = is_transposed(sch, values)
     at_values = placed.chunk if holding is None else holding
     cube.bring_operand(sch, values.block, 1, cube.L0B, at_values, placed.step, transposed=transposed)
     cube.bring_operand(sch, values.block, 0, cube.L0A, placed.chunk, placed.step)
@@ -428,7 +432,7 @@ def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
         sch.set_scope(block, 0, cube.UB)
     for block in between:
         cube.stage_inputs(sch, block, trip, parameters)
-    _place_scores(sch, scores, scores_taken, tile, trip, holding)
+    place_scores(sch, scores, scores_taken, tile, trip, trip, holding)
     cube.start_sum(sch, values.block, placed)  # last: behind the scores, which then may share L0C
 
 
@@ -454,7 +458,18 @@ def _cut_values(sch: Any, values: Master, tile: Tile) -> cube.Placed:
     return cube.cut_master(sch, values, cuts, order)
 
 
-def _place_scores(sch: Any, scores: Master, taken: Any, tile: Tile, trip: Any, holding: Any | None) -> None:
+def place_scores(
+    sch: Any,
+    scores: Master,
+    taken: Any,
+    tile: Any,
+    trip: Any,
+    queries_at: Any,
+    holding: Any | None,
+    alone: bool = False,
+) -> None:
+    """The first product inside ``trip``, by some keys at a time; its queries come inside another loop, keys are held
+    inside a third or come as they are multiplied. Where it is worked out twice, its operands are its own ``alone``."""
     sch.compute_at(taken, trip, preserve_unit_loops=True)
     if str(sch.get(taken).writes[0].source.scope()) == "global":
         sch.set_scope(taken, 0, cube.UB)
@@ -465,14 +480,14 @@ def _place_scores(sch: Any, scores: Master, taken: Any, tile: Tile, trip: Any, h
     sch.compute_at(scores.block, some, preserve_unit_loops=True)
     width = prod(scores.extents[axis] for axis in scores.axes("k"))
     placed = cube.cut_inside(sch, scores, some, Cut(ceil_div(width, tile.width_step), tile.width_step))
-    transposed = _is_transposed(sch, scores)
+    transposed = is_transposed(sch, scores)
     at_keys = placed.chunk if holding is None else holding
-    cube.bring_operand(sch, scores.block, 1, cube.L0B, at_keys, placed.step, transposed=transposed)
-    cube.bring_operand(sch, scores.block, 0, cube.L0A, trip, placed.step)
+    cube.bring_operand(sch, scores.block, 1, cube.L0B, at_keys, placed.step, transposed=transposed, alone=alone)
+    cube.bring_operand(sch, scores.block, 0, cube.L0A, queries_at, placed.step, alone=alone)
     cube.start_sum(sch, scores.block, placed)
 
 
-def _is_transposed(sch: Any, master: Master) -> bool:
+def is_transposed(sch: Any, master: Master) -> bool:
     """Whether b is stored with its columns outermost."""
     block = sch.get(master.block)
     _, b = operands_of(block)

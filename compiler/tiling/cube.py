@@ -243,11 +243,16 @@ def bring_operand(
     at_step: Any,
     what: str = "operand",
     transposed: bool = False,
+    alone: bool = False,
 ) -> None:
-    """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``."""
+    """Copy the operand ``index`` of the product to L1 inside ``at_chunk`` and beside the cube inside ``at_step``.
+
+    What else reads it reads the same copy, unless this product has its own ``alone``.
+    """
     order = _matrices_last(sch.get(master), index)
-    far = sch.cache_read(master, index, L1)
-    near = sch.cache_read(master, index, scope)
+    readers = [master] if alone else None
+    far = sch.cache_read(master, index, L1, readers)
+    near = sch.cache_read(master, index, scope, readers)
     if order != sorted(order):
         sch.transform_layout(far, ("write", 0), lambda *i: [i[at] for at in order])
         sch.transform_layout(near, ("write", 0), lambda *i: [i[at] for at in order])
@@ -413,13 +418,21 @@ def _is_group(indices: list[Any], load: Any) -> bool:
 
 
 def stage_inputs(
-    sch: Any, block: Any, loop: Any, parameters: Sequence[Any], constants: tuple[Any, int] | None = None
+    sch: Any,
+    block: Any,
+    loop: Any,
+    parameters: Sequence[Any],
+    constants: tuple[Any, int] | None = None,
+    alone: bool = False,
 ) -> None:
-    """Copy what a stage reads of the kernel's inputs to UB inside the loop, or small inputs inside another."""
+    """Copy what a stage reads of the kernel's inputs to UB inside the loop, or small inputs inside another.
+
+    All stages that read an input read the same copy, unless this one has its own ``alone``.
+    """
     for index in reversed(range(len(sch.get(block).reads))):
         source = sch.get(block).reads[index].source
         if _is_one_of(source, parameters):
-            extra = sch.cache_read(block, index, UB)
+            extra = sch.cache_read(block, index, UB, [block] if alone else None)
             once = constants is not None and _buffer_bytes(source) <= constants[1]
             sch.compute_at(extra, constants[0] if constants and once else loop, preserve_unit_loops=True)
 

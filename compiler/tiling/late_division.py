@@ -38,27 +38,71 @@ class Prepared:
     vanishing: str = ""
 
 
+@dataclass(frozen=True)
+class Parts:
+    """An attention whose stage of sums has no readers: these find what it makes only at the end."""
+
+    func: Any
+    powers: str  # the stages, by name
+    summing: str
+    weights: str
+    vanishing: str
+    sums: Any  # the buffer
+
+    def finish(self, scheduled: Any, sums: Any) -> Any:
+        return _by_sums(_without_copies(scheduled, self.weights), sums)
+
+
 def prepare(func: Any) -> Prepared:
     """The attention with divided results; the same where it is of another form.
 
     1. The weights are a quotient whose divisor has one value for all keys of a query.
     2. Nothing but the second product reads them, and what reads that product computes element by element.
     """
+    found, divided, alike = _divided_late(func)
+    if found is None:
+        return Prepared(func)
+
+    def finish(scheduled: Any) -> Any:
+        undivided, sums = _undivided(scheduled, found.name)
+        return _by_sums(_without_copies(undivided, found.name), sums)
+
+    return Prepared(divided, finish, found.name if alike else "")
+
+
+def prepare_in_parts(func: Any) -> Parts | None:
+    """The attention with divided results whose weights are powers from the start; None where it is of another form."""
+    found, divided, alike = _divided_late(_read(func))
+    names = found.stages(schedule_of(divided)) if found is not None else None
+    if found is None or names is None:
+        return None
+    undivided, sums = _undivided(divided, found.name)
+    maker, summing = names
+    return Parts(undivided, maker, summing, found.name, found.name if alike else "", sums)
+
+
+def _read(func: Any) -> Any:
+    """The attention with a stage behind its second product, if only one that stores it."""
+    sch = schedule_of(func)
+    values = masters_of(sch)[1].block
+    if not sch.get_consumers(values):
+        sch.cache_write(values, 0, "global")
+    return sch.mod["main"]
+
+
+def _divided_late(func: Any) -> tuple[_Quotient | None, Any, bool]:
+    """What divides weights, the attention that divides results, too, and whether its weights are the powers."""
     sch = schedule_of(func)
     values = masters_of(sch)[1]
     found = _Quotient.of(sch, values)
     if found is None:
-        return Prepared(func)
+        return None, func, False
     keys = max(values.extents[axis] for axis in values.axes("k"))
     late = tirx.decl_buffer([int(n) for n in found.divisor.source.shape], found.divisor.source.dtype, LATE, layout=None)
     divided = structural_map(func.body, (s_tir.SBlock, lambda block: found.divided(block, late)))
     ready = _narrowed(func.with_body(divided), found, keys)
     alike = ready is not None or str(found.powers.dtype) == str(found.weights.dtype)
-    return Prepared(
-        func.with_body(divided) if ready is None else ready,
-        lambda scheduled: _finished(scheduled, found.name),
-        found.name if alike else "",
-    )
+    return found, func.with_body(divided) if ready is None else ready, alike
 
 
 @dataclass
@@ -107,6 +151,16 @@ class _Quotient:
         powers, weights = quotient.a.source, stage.body.buffer
         return _Quotient(stage.name_hint, weights, powers, quotient.b, block.body.buffer, names, axes, still)
 
+    def stages(self, sch: Any) -> tuple[str, str] | None:
+        """What makes the powers and what sums them, if the divisor is just that."""
+        weights = sch.get_sblock(self.name)
+        makers = [sch.get(maker) for maker in sch.get_producers(weights)]
+        powers = [maker for maker in makers if maker.writes[0].source.name == self.powers.name]
+        sums = [maker for maker in makers if maker.writes[0].source.name == self.divisor.source.name]
+        if len(powers) != 1 or len(sums) != 1 or not _sums(sums[0], powers[0].writes[0].source):
+            return None
+        return str(powers[0].name_hint), str(sums[0].name_hint)
+
     def divided(self, block: Any, late: Any) -> Any:
         """The block with its loads of the product divided; the outermost one with the late divisor."""
         if block.name_hint == "root":
@@ -127,40 +181,71 @@ class _Quotient:
         return block_with(block, body=body, reads=[*block.reads, *regions[:1]])
 
 
-def _finished(func: Any, name: str) -> Any:
-    """The scheduled attention whose results are divided by the sums, and whose weights are not."""
-    found: list[Any] = []
-    structural_walk(func.body, (s_tir.SBlock, lambda block: found.append(block) if block.name_hint == name else None))
-    store = found[0].body
-    quotient = _uncast(store.value)
-    powers, divisor = _uncast(quotient.a), _uncast(quotient.b).source
-    alike = str(powers.source.dtype) == str(store.buffer.dtype)
-    replaced = {store.buffer: powers.source} if alike else {}
-
-    def of(buffer: Any) -> Any:
-        return divisor if buffer.name == LATE else replaced.get(buffer, buffer)
+def _undivided(func: Any, name: str) -> tuple[Any, Any]:
+    """The attention whose weights are the powers, and what these were divided by."""
+    divisor: list[Any] = []
 
     def block(old: Any) -> Any:
-        reads, writes = ([tirx.BufferRegion(of(r.source), r.region) for r in side] for side in (old.reads, old.writes))
-        body = old.body
-        if old.name_hint == name:
-            body = tirx.BufferStore(store.buffer, tirx.Cast(str(store.buffer.dtype), powers), store.indices)
-            reads, writes = reads[:1], old.writes
-        buffers = [one for one in old.alloc_buffers if one.name != LATE and one not in replaced]
-        return block_with(old, body=body, reads=reads, writes=writes, alloc_buffers=buffers)
-
-    def load(old: Any) -> Any:
-        if of(old.source).same_as(old.source):
+        if old.name_hint != name:
             return old
-        new = tirx.BufferLoad(of(old.source), old.indices)
-        return new if new.ty == old.ty else tirx.Cast(str(old.source.dtype), new)
+        store = old.body
+        quotient = _uncast(store.value)
+        divisor.append(_uncast(quotient.b).source)
+        powers = _uncast(quotient.a)
+        alike = str(powers.source.dtype) == str(store.buffer.dtype)
+        value = powers if alike else tirx.Cast(str(store.buffer.dtype), powers)
+        return block_with(old, body=tirx.BufferStore(store.buffer, value, store.indices), reads=list(old.reads)[:1])
+
+    return func.with_body(structural_map(func.body, (s_tir.SBlock, block))), divisor[0]
+
+
+def _without_copies(func: Any, name: str) -> Any:
+    """The attention without the stage of this name, if that only copies."""
+    store = _block_of(func, name).body
+    if not isinstance(store.value, ir.TensorLoad):
+        return func
+    replaced = {store.buffer: store.value.source}
+
+    def block(old: Any) -> Any:
+        buffers = [one for one in old.alloc_buffers if one not in replaced]
+        return in_other_buffers(block_with(old, alloc_buffers=buffers), replaced)
 
     def without(seq: Any) -> Any:
-        kept = [part for part in seq.seq if not (alike and _is_only(part, name))]
+        kept = [part for part in seq.seq if not _is_only(part, name)]
         return tirx.SeqStmt(kept) if len(kept) > 1 else kept[0]
 
-    body = structural_map(func.body, [(tirx.SeqStmt, without), (ir.TensorLoad, load), (s_tir.SBlock, block)])
-    return func.with_body(body)
+    rules = [(tirx.SeqStmt, without), (ir.TensorLoad, lambda old: _read_from(replaced, old)), (s_tir.SBlock, block)]
+    return func.with_body(structural_map(func.body, rules))
+
+
+def _by_sums(func: Any, sums: Any) -> Any:
+    """The attention whose results are divided by these sums, in place of the late divisor."""
+    late: list[Any] = []
+    structural_walk(
+        func.body, (s_tir.SBlock, lambda block: late.extend(b for b in block.alloc_buffers if b.name == LATE))
+    )
+    replaced = dict.fromkeys(late, sums)
+
+    def block(old: Any) -> Any:
+        buffers = [one for one in old.alloc_buffers if one not in replaced]
+        return in_other_buffers(block_with(old, alloc_buffers=buffers), replaced)
+
+    rules = [(ir.TensorLoad, lambda old: _read_from(replaced, old)), (s_tir.SBlock, block)]
+    return func.with_body(structural_map(func.body, rules))
+
+
+def _read_from(replaced: dict[Any, Any], load: Any) -> Any:
+    """The load from what stands for its buffer, in the type of that."""
+    if load.source not in replaced:
+        return load
+    new = tirx.BufferLoad(replaced[load.source], load.indices)
+    return new if new.ty == load.ty else tirx.Cast(str(load.source.dtype), new)
+
+
+def _block_of(func: Any, name: str) -> Any:
+    found: list[Any] = []
+    structural_walk(func.body, (s_tir.SBlock, lambda block: found.append(block) if block.name_hint == name else None))
+    return found[0]
 
 
 def _is_only(statement: Any, name: str) -> bool:
@@ -215,7 +300,7 @@ def _in_narrow(value: Any) -> Any | None:
 
 
 def _sums(block: Any, powers: Any) -> bool:
-    value = block.body.value
+    value = getattr(block.body, "value", None)
     return (
         block.init is not None
         and isinstance(value, tirx.Add)
