@@ -238,10 +238,10 @@ class _Writer:
         self._kept.append([])
 
     def _close(self) -> None:
-        """What was made before the loop and used in it lives to its end."""
-        self._loops.pop()
+        """What was made before the loop and used in it lives to its end, and longer than its counter begins to."""
+        first = self._loops.pop()
         for life in self._kept.pop():
-            life.end = max(life.end, len(self.code.lines) - 1)
+            life.end = max(life.end, len(self.code.lines) - 1, first + 1)
             if self._loops and life.start < self._loops[-1]:
                 self._kept[-1].append(life)
 
