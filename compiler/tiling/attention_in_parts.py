@@ -241,7 +241,7 @@ class Prepared:
         found = [sch.get(block) for block in cube.followers(sch, scores.block) if _reduces(sch.get(block))]
         if len(found) != 2 or found[1].name_hint != sch.get(values.block).name_hint or not _finds_largest(found[0]):
             return None
-        if len(values.axes("k")) != 1 or len(values.axes("m")) != 1:
+        if len(values.axes("k")) != 1 or len(values.axes("m")) != 1 or not parts.are_summed_as(found[0]):
             return None
         makers = [str(sch.get(block).name_hint) for block in cube.makers(sch, sch.get_sblock(found[0].name_hint))]
         return Prepared(_with_own(alone, found[0].name_hint, makers), parts, found[0].name_hint)
@@ -265,7 +265,8 @@ def _reduces(block: Any) -> bool:
 
 
 def _finds_largest(block: Any) -> bool:
-    return isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, tirx.Max)
+    value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
+    return isinstance(value, tirx.Max) and all(isinstance(side, ir.TensorLoad) for side in (value.a, value.b))
 
 
 def _with_body(func: Any, nests: Sequence[Any], also: Sequence[Any] = (), without: Sequence[Any] = ()) -> Any:
@@ -311,6 +312,8 @@ def _summed(body: Any, of: Prepared, sums: Any) -> Any:
                 loops.setdefault(name, (loop.loop_var, part))
 
     structural_walk(body, (tirx.For, visit), "pre")
+    if len(loops) < len((start, update, of.parts.powers)):
+        raise NoFeasibleTile(of.largest, "sums of weights in the loops of the largest score")
     (_, started), (own_part, updated), (part, powered) = (loops[name] for name in (start, update, of.parts.powers))
     powers = _block(powered).writes[0].source
 

@@ -46,8 +46,14 @@ class Parts:
     powers: str  # the stages, by name
     summing: str
     weights: str
-    vanishing: str
     sums: Any  # the buffer
+    of_powers: tuple[int, ...]  # their shape
+
+    def are_summed_as(self, block: Any) -> bool:
+        """Whether another stage reduces along the same axis, to a result of the same shape."""
+        read = [region.source for region in block.reads if not region.source.same_as(block.writes[0].source)]
+        shapes = [tuple(int(n) for n in buffer.shape) for buffer in (*read, block.writes[0].source)]
+        return shapes == [self.of_powers, tuple(int(n) for n in self.sums.shape)]
 
     def finish(self, scheduled: Any, sums: Any) -> Any:
         return _by_sums(_without_copies(scheduled, self.weights), sums)
@@ -72,13 +78,14 @@ def prepare(func: Any) -> Prepared:
 
 def prepare_in_parts(func: Any) -> Parts | None:
     """The attention with divided results whose weights are powers from the start; None where it is of another form."""
-    found, divided, alike = _divided_late(_read(func))
+    found, divided, _ = _divided_late(_read(func))
     names = found.stages(schedule_of(divided)) if found is not None else None
     if found is None or names is None:
         return None
     undivided, sums = _undivided(divided, found.name)
     maker, summing = names
-    return Parts(undivided, maker, summing, found.name, found.name if alike else "", sums)
+    shape = tuple(int(n) for n in found.powers.shape)
+    return Parts(undivided, maker, summing, found.name, sums, shape)
 
 
 def _read(func: Any) -> Any:
