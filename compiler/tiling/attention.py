@@ -419,7 +419,9 @@ def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
     taken, slaves = cube.keep_result(sch, values.block, chip)
     scores_taken, _ = cube.keep_result(sch, scores.block, chip)
     between = _between(sch, scores, values)
-    placed = _cut_values(sch, values, tile)
+    keys = max(values.extents[axis] for axis in values.axes("k"))
+    steps = ceil_div(keys, tile.key_step) if tile.holds else 1
+    placed = cut_values(sch, values, tile, Cut(steps, tile.key_step))
     trip = placed.trips[-1]
     holding = (placed.trips[-2] if len(placed.trips) > 1 else placed.core) if tile.holds else None
     transposed = is_transposed(sch, values)
@@ -443,7 +445,8 @@ def _between(sch: Any, scores: Master, values: Master) -> list[Any]:
     return [block for block in cube.followers(sch, scores.block) if sch.get(block) not in first | last]
 
 
-def _cut_values(sch: Any, values: Master, tile: Tile) -> cube.Placed:
+def cut_values(sch: Any, values: Master, tile: Any, keys: Cut) -> cube.Placed:
+    """The second product cut as a tile says: along its batch and rows, and along the keys as given."""
     cuts = [Cut(1, 1)] * len(values.roles)
     for axis, trips in zip(values.batch_axes(), tile.batch_trips, strict=True):
         cuts[axis] = Cut(trips, 1)
@@ -452,8 +455,7 @@ def _cut_values(sch: Any, values: Master, tile: Tile) -> cube.Placed:
     for axis in values.axes("n"):
         cuts[axis] = Cut(1, values.extents[axis])
     for axis in values.axes("k"):
-        keys = values.extents[axis]
-        cuts[axis] = Cut(ceil_div(keys, tile.key_step) if tile.holds else 1, tile.key_step)
+        cuts[axis] = keys
     order = [*values.batch_axes(), *values.axes("n"), *values.axes("m")]
     return cube.cut_master(sch, values, cuts, order)
 

@@ -29,16 +29,13 @@ from compiler.tiling import attention, cube
 from compiler.tiling.attention import HANDOVER_CYCLES, SCALAR_STEP, SCALAR_TRIP, Problem
 from compiler.tiling.cube import Cut
 from compiler.tiling.late_division import Parts, prepare_in_parts
-from compiler.tiling.masters import Master, masters_of
+from compiler.tiling.masters import masters_of
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.rewriter import fresh, sequence, statements, substitute
 from compiler.tir.sblocks import block_with, in_other_buffers
 from compiler.tir.structure import structural_map, structural_walk
-
-TWICE = "_for_largest"  # of the names of stages that are worked out twice
-
 
 TWICE = "_for_largest"  # of the names of stages that are worked out twice
 FEW = 24  # queries at once: where all keys allow for more, or for all queries, they are not worth two products
@@ -373,7 +370,11 @@ def apply(sch: Any, prepared: Prepared, tile: Tile, chip: Chip) -> None:
     apart = {sch.get(block) for block in (found, values.block, taken, *slaves)}
     between = [block for block in cube.followers(sch, scores_taken) if sch.get(block) not in apart]
     before = [block for block in cube.followers(sch, own_taken) if sch.get(block).name_hint.endswith(TWICE)]
-    placed = _cut_values(sch, values, tile)
+    placed = attention.cut_values(sch, values, tile, Cut(1, tile.part))
+    *outer, keys = placed.inner
+    step, one = sch.split(keys, [None, tile.keys])
+    sch.reorder(step, *outer, one)
+    placed = replace(placed, step=step, inner=[*outer, one])
     trip, part = placed.trips[-1], placed.chunk
     transposed = attention.is_transposed(sch, values)
     cube.bring_operand(sch, values.block, 1, cube.L0B, part, placed.step, transposed=transposed, alone=True)
@@ -398,21 +399,3 @@ def _place_stages(sch: Any, stages: Sequence[Any], part: Any, parameters: Sequen
         sch.set_scope(block, 0, cube.UB)
     for block in stages:
         cube.stage_inputs(sch, block, part, parameters, alone=True)
-
-
-def _cut_values(sch: Any, values: Master, tile: Tile) -> cube.Placed:
-    cuts = [Cut(1, 1)] * len(values.roles)
-    for axis, trips in zip(values.batch_axes(), tile.batch_trips, strict=True):
-        cuts[axis] = Cut(trips, 1)
-    for axis in values.axes("m"):
-        cuts[axis] = Cut(tile.row_trips, tile.rows)
-    for axis in values.axes("n"):
-        cuts[axis] = Cut(1, values.extents[axis])
-    for axis in values.axes("k"):
-        cuts[axis] = Cut(1, tile.part)
-    order = [*values.batch_axes(), *values.axes("n"), *values.axes("m")]
-    placed = cube.cut_master(sch, values, cuts, order)
-    *outer, keys = placed.inner
-    step, one = sch.split(keys, [None, tile.keys])
-    sch.reorder(step, *outer, one)
-    return replace(placed, step=step, inner=[*outer, one])
