@@ -19,6 +19,7 @@ from compiler.kernel_pool import Job
 from compiler.pipeline import Observer
 from compiler.target import Chip
 from compiler.tiling.split_k import SWITCH as SPLIT_K
+from compiler.tiling.split_rows import SWITCH as SPLIT_ROWS
 from compiler.tir.near import near_parameters
 from models import layers
 from models.attention import attended, encoder_block
@@ -57,9 +58,9 @@ def drawn_fused(count: int, chip: Chip, *, held_out: bool, seed: int = 0) -> lis
 def kernels_of(model_graph: Model, precision: str | None, chip: Chip) -> Iterator[Job]:
     """What the driver makes of a model: its kernels, named by what they do and the shapes of their tensors."""
     made, result = model_graph
-    # Where products are split, and how many clusters run a model, decides what was learned: the same kernels are to be
-    # drawn whatever that is.
-    observer = Observer(without=frozenset({SPLIT_K, DivideBatch.name}))
+    # Where products and rows are split, and how many clusters run a model, decides what was learned: the same kernels
+    # are to be drawn whatever that is.
+    observer = Observer(without=frozenset({SPLIT_K, SPLIT_ROWS, DivideBatch.name}))
     model = plan(made.finish({"y": result}).SerializeToString(), chip, Options(precision, cache=False), observer)
     found = dict[Any, Job]()
     for use in model.uses():

@@ -1,7 +1,7 @@
 """What was decided for a model, kept beside its kernels: a model that was compiled before is compiled as it was then.
 
 Which of many ways is the fastest (how many clusters run it, in which order and how many pieces calls run, which of them
-share a kernel, which sums are taken in parts, whether calls run in bands, which constants are copied, which calls are a
+share a kernel, which kernels are several, whether calls run in bands, which constants are copied, which calls are a
 model of their own behind the others) takes longer to find out than all else, where the cache has the kernels.
 """
 
@@ -32,7 +32,7 @@ class Decisions:
     way: Way | None  # how calls run, where that was searched for
     bands: bool  # whether calls may run in bands
     together: tuple[tuple[str, ...], ...]  # calls that share a kernel
-    sums: tuple[int, ...]  # of each kernel, in order: which of the ways to take its sum in two; zero where one does
+    split: tuple[int, ...]  # of each kernel, in order: which of the ways to do its work in several; zero where one does
     copied: tuple[str, ...]  # constants that may be copied to LLB
     fetched: tuple[Brought, ...]  # what kernels bring to LLB for those behind them
     # The first calls of the tail, where head and tail are compiled as models of their own: nothing else then counts.
@@ -72,18 +72,18 @@ def _decisions(content: Any) -> Decisions | None:
     """None where somebody else wrote the entry."""
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
-    together, sums, clusters = (content[name] for name in ("together", "sums", "clusters"))
+    together, split, clusters = (content[name] for name in ("together", "split", "clusters"))
     copied, fetched, tail = (content[name] for name in ("copied", "fetched", "tail"))
-    if not all(isinstance(each, list) for each in (together, sums, copied, fetched, tail)):
+    if not all(isinstance(each, list) for each in (together, split, copied, fetched, tail)):
         return None
     if not all(isinstance(each, list) for each in (*together, *fetched)):
         return None
     if not all(len(each) == len(Brought._fields) and all(isinstance(n, int) for n in each[1:]) for each in fetched):
         return None
-    if not all(isinstance(index, int) for index in (*sums, clusters)):
+    if not all(isinstance(index, int) for index in (*split, clusters)):
         return None
     calls = tuple(tuple(map(str, each)) for each in together)
     way = None if content["way"] is None else Way.of(content["way"])
     brought = tuple(Brought(str(source), *numbers) for source, *numbers in fetched)
     copied, tail = (tuple(map(str, each)) for each in (copied, tail))
-    return Decisions(clusters, way, content["bands"] is True, calls, tuple(sums), copied, brought, tail)
+    return Decisions(clusters, way, content["bands"] is True, calls, tuple(split), copied, brought, tail)

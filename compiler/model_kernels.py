@@ -32,9 +32,9 @@ from compiler.schedule.chains import Chain, linked
 from compiler.schedule.noted import WAY
 from compiler.schedule.work import size_bytes
 from compiler.target import Chip
+from compiler.tiling import split_k, split_rows
 from compiler.tiling.fusion import fuse, replaced_by
-from compiler.tiling.split_k import SWITCH as SPLIT_K
-from compiler.tiling.split_k import Halves, split
+from compiler.tiling.in_parts import InParts
 from compiler.timing import kernel_cycles
 from compiler.tir.near import CONSTANTS, held_in_common, placed_near, strided
 from compiler.tir.replaced import with_replaced
@@ -101,8 +101,8 @@ class ModelKernels:
         self.together: tuple[tuple[str, ...], ...] = ()  # calls of which several share a kernel
         self._decided = decided
         self._compiled: dict[tuple[str, Any], Result] = {}
-        # Which of the ways to take a sum in two kernels is the fastest, and these; zero where one kernel is.
-        self._halves: dict[tuple[str, Any], tuple[int, Halves | None]] = {}
+        # Which of the ways to do a kernel's work in several is the fastest, and these; zero where one kernel is.
+        self._split: dict[tuple[str, Any], tuple[int, InParts | None]] = {}
         self._in_order: tuple[int, ...] = ()  # the former, of all kernels of the model
         # Functions, which stay alive, and what they are once they know where their parameters lie: calls that are alike
         # have the same one.
@@ -170,7 +170,7 @@ class ModelKernels:
             copied.update(first)
             use = self._use(call)
             found += [*(self._copying(name, use) for name in first), use]
-        return self._with_sums_in_parts(found)
+        return self._with_kernels_in_parts(found)
 
     def _copying(self, constant: str, use: Use) -> Use:
         """What brings a constant to LLB, for the first kernel that reads it."""
@@ -244,40 +244,40 @@ class ModelKernels:
         """The buffers that kernels work on for these: copies, where there are any."""
         return tuple(self.fetched.get(name, self._copies.get(name, name)) for name in names)
 
-    def _with_sums_in_parts(self, uses: list[Use]) -> list[Use]:
-        """The same with products in two kernels, where these are faster: parts of their sums, and their sum."""
+    def _with_kernels_in_parts(self, uses: list[Use]) -> list[Use]:
+        """The same with several kernels in place of one, where these are faster: parts of sums, and what needs them."""
         different = {self.key(use): use for use in uses}
-        unknown = {key: use for key, use in different.items() if key not in self._halves}
-        decided = self._decided_halves(different) if self._decided is not None else None
+        unknown = {key: use for key, use in different.items() if key not in self._split}
+        decided = self._decided_parts(different) if self._decided is not None else None
         if decided is None:
-            proposed = {key: self._proposed_halves(use) for key, use in unknown.items()}
-            decided = self._best_halves(proposed, different)
-        self._halves |= decided
-        self._in_order = tuple(self._halves[key][0] for key in different)
+            proposed = {key: self._proposed(use) for key, use in unknown.items()}
+            decided = self._best_in_parts(proposed, different)
+        self._split |= decided
+        self._in_order = tuple(self._split[key][0] for key in different)
         found = list[Use]()
         for use in uses:
-            _, halves = self._halves[self.key(use)]
-            found += [use] if halves is None else self._in_parts(use, halves)
+            _, kernels = self._split[self.key(use)]
+            found += [use] if kernels is None else self._in_parts(use, kernels)
         return found
 
-    def _decided_halves(
+    def _decided_parts(
         self, uses: Mapping[tuple[str, Any], Use]
-    ) -> dict[tuple[str, Any], tuple[int, Halves | None]] | None:
+    ) -> dict[tuple[str, Any], tuple[int, InParts | None]] | None:
         """What was decided for each kernel before; None where that was for other kernels."""
-        numbers = self._decided.sums if self._decided is not None else ()
+        numbers = self._decided.split if self._decided is not None else ()
         if len(numbers) != len(uses):
             return None
-        found = dict[tuple[str, Any], tuple[int, Halves | None]]()
+        found = dict[tuple[str, Any], tuple[int, InParts | None]]()
         for (key, use), number in zip(uses.items(), numbers, strict=True):
-            ways = (None, *self._proposed_halves(use)) if number else (None,)
+            ways = (None, *self._proposed(use)) if number else (None,)
             if not 0 <= number < len(ways):
                 return None
             found[key] = number, ways[number]
         return found
 
-    def _best_halves(
-        self, proposed: dict[tuple[str, Any], tuple[Halves, ...]], uses: dict[tuple[str, Any], Use]
-    ) -> dict[tuple[str, Any], tuple[int, Halves | None]]:
+    def _best_in_parts(
+        self, proposed: dict[tuple[str, Any], tuple[InParts, ...]], uses: dict[tuple[str, Any], Use]
+    ) -> dict[tuple[str, Any], tuple[int, InParts | None]]:
         """What is fastest of all that is proposed for each kernel, by the cycle model; zero is the kernel as it is.
 
         If anything is, all of ``uses`` are compiled beside it: one after another, processes would wait for the last.
@@ -288,7 +288,7 @@ class ModelKernels:
         near = set(self._near)
         with self.buffers.on_trial():
             kernels = {
-                key: [[uses[key]] if halves is None else self._in_parts(uses[key], halves) for halves in several]
+                key: [[uses[key]] if way is None else self._in_parts(uses[key], way) for way in several]
                 for key, several in ways.items()
                 if len(several) > 1
             }
@@ -301,30 +301,28 @@ class ModelKernels:
             best[key] = cycles.index(min(cycles))
         return {key: (number, ways[key][number]) for key, number in best.items()}
 
-    def _proposed_halves(self, use: Use) -> tuple[Halves, ...]:
-        bands = self.buffers.parts.bands.keys() & set(use.arguments)
-        if SPLIT_K in self.observer.without or bands:
+    def _proposed(self, use: Use) -> tuple[InParts, ...]:
+        if self.buffers.parts.bands.keys() & set(use.arguments):
             return ()
-        return split(use.job.func, use.job.schedule, self.chip)
+        splits = [one for one in (split_k, split_rows) if one.SWITCH not in self.observer.without]
+        return tuple(found for one in splits for found in one.split(use.job.func, use.job.schedule, self.chip))
 
     def _cycles(self, uses: Sequence[Use]) -> float:
         """What kernels that were compiled take one after another, where none begins before the last ended."""
         return sum(map(self.cycles, uses)) + self.chip.sync.cross_flag_cycles * (len(uses) - 1)
 
-    def _in_parts(self, use: Use, halves: Halves) -> list[Use]:
-        between = self.buffers.temporary(halves.between)
-        if self._near_pays and self.buffers.declared[between].size_bytes <= self._room_bytes:
-            self._near.add(between)
-        read = [use.arguments[index] for index in halves.of_parts]
-        others = [use.arguments[index] for index in halves.of_total]
-        written = written_parameters(halves.total)
-        total = (*others[:-written], between, *others[-written:])
-        parts = self._job(halves.parts, "matmul", (*read, between), use.members)
-        sums = self._job(halves.total, "reduction", total, use.members)
-        return [
-            Use(replace(parts, name=f"{parts.name}, parts"), (*read, between), use.members),
-            Use(replace(sums, name=f"{sums.name}, their sum"), total, use.members, share="sum"),
-        ]
+    def _in_parts(self, use: Use, kernels: InParts) -> list[Use]:
+        between = tuple(self.buffers.temporary(each) for each in kernels.between)
+        sizes = (self.buffers.declared[name].size_bytes for name in between)
+        if self._near_pays and sum(sizes) <= self._room_bytes:
+            self._near.update(between)
+        names, found = (*use.arguments, *between), list[Use]()
+        for part in kernels.parts:
+            arguments = tuple(names[index] for index in part.arguments)
+            job = self._job(part.func, part.schedule, arguments, use.members)
+            job = replace(job, name=f"{job.name}, {part.what}")
+            found.append(Use(job, arguments, use.members, share=part.share))
+        return found
 
     def _single(self, callee: Any, schedule: str, arguments: tuple[str, ...], member: str) -> Use:
         return Use(self._job(callee, schedule, arguments, (member,)), arguments, (member,))
@@ -405,7 +403,7 @@ class ModelKernels:
     def _other(self, module: Any, *, copies: Collection[str]) -> ModelKernels:
         given = self.imported, module, self.whole_chip, self.options, self.observer
         other = ModelKernels(*given, copies=copies, decided=self._decided)
-        other._compiled, other._halves, other._told = self._compiled, self._halves, self._told
+        other._compiled, other._split, other._told = self._compiled, self._split, self._told
         return other
 
     def with_together(self, chosen: Sequence[Chain]) -> ModelKernels:

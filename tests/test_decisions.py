@@ -94,7 +94,7 @@ def test_a_second_compilation_does_not_search_and_makes_the_same(
     first: Compilation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert first.decisions.together
-    assert any(first.decisions.sums)
+    assert any(first.decisions.split)
     monkeypatch.setattr(driver, "_searched", no_search)
     again = compiled()
     assert again.decisions == first.decisions
@@ -124,8 +124,8 @@ def test_who_asks_behind_a_compilation_is_told_of_its_kernels(first: Compilation
     "changed",
     [
         lambda known: replace(known, together=(("no", "call"),)),
-        lambda known: replace(known, sums=()),
-        lambda known: replace(known, sums=(99,) * len(known.sums)),
+        lambda known: replace(known, split=()),
+        lambda known: replace(known, split=(99,) * len(known.sums)),
         lambda known: replace(known, fetched=(Brought("no buffer", 0, 0, 1),)),
         lambda known: replace(known, fetched=(Brought("t0", 0, 0, 1),)),  # which a kernel writes
         lambda known: {**vars(known), "way": None, "fetched": "none"},
@@ -133,7 +133,7 @@ def test_who_asks_behind_a_compilation_is_told_of_its_kernels(first: Compilation
         lambda known: {**vars(known), "way": None, "fetched": [["w0", "one", 2, 3]]},
         lambda known: {"bands": True},
         lambda known: {**vars(known), "way": None, "together": [1]},
-        lambda known: {**vars(known), "way": None, "sums": "none"},
+        lambda known: {**vars(known), "way": None, "split": "none"},
         lambda known: {**vars(known), "way": [[0], "one"]},
         lambda known: [],
     ],

@@ -23,6 +23,7 @@ SWITCHES: Mapping[str, str] = {
     "learned-ranking": "learned ranking",
     "timed-rivals": "rivals simulated",
     "split-k": "long sums in parts",
+    "split-rows": "long rows in parts",
     "keep-in-l1": "several convolutions in one kernel",
     "sum-rows-on-cube": "rows summed by the matrix unit",
 }

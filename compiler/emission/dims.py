@@ -13,11 +13,12 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-from tvm import tirx
+from tvm import sym, tirx
 
 from compiler.emission.calls import number
 from compiler.emission.costs import DISPATCH_CYCLES, LOOP_OVERHEAD_CYCLES
 from compiler.emission.nest import Access, Loop, Nest
+from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tir.structure import structural_walk
 
@@ -33,6 +34,18 @@ class Dim:
     extent: Any
     bound: int
     strides: tuple[int, ...]
+
+    def in_blocks(self, size: int) -> tuple[Any, int, int] | None:
+        """How many blocks of as many steps there are, at most, and how many steps are left; None where that is not
+        known.
+        """
+        if isinstance(self.extent, int):
+            blocks, rest = divmod(self.extent, size)
+            return blocks, blocks, rest
+        analyzer = sym.Analyzer()
+        if not analyzer.can_prove_equal(tirx.floormod(self.extent, size), 0):
+            return None
+        return analyzer.simplify(tirx.floordiv(self.extent, size)), ceil_div(self.bound, size), 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -284,9 +284,10 @@ def column_ways(fold: Fold, op: str, rest_of: Term) -> Iterator[tuple[list[Opera
     inner = fold.placement.dims[-1]
     (name, source), dtype = next(iter(fold.sources.items())), fold.nest.target.dtype
     block = DTYPES[source.dtype].fractal_k
-    if source.dtype != dtype or not isinstance(inner.extent, int) or inner.extent < 4 * block or inner.strides[1] != 1:
+    cut = inner.in_blocks(block)
+    if source.dtype != dtype or cut is None or inner.bound < 4 * block or inner.strides[1] != 1:
         return
-    blocks, rest = divmod(inner.extent, block)
+    blocks, most_blocks, rest = cut
     plain = Term("load", dtype, value=0)
     # The block that is left of each row is a row of one block.
     finishing = ((axis, match) for axis in ("blocks", "n0") for match in fold_matches(op, axis, plain, dtype))
@@ -296,7 +297,7 @@ def column_ways(fold: Fold, op: str, rest_of: Term) -> Iterator[tuple[list[Opera
     partial = fold.temporary("partial", [*(dim.bound for dim in fold.kept), block])
     strides = dense_strides(partial.shape)
     kept = tuple(replace(dim, strides=(s, dim.strides[1])) for dim, s in zip(fold.kept, strides, strict=False))
-    column, lanes = Dim((), blocks, blocks, (0, block)), Dim((), block, block, (1, 1))
+    column, lanes = Dim((), blocks, most_blocks, (0, block)), Dim((), block, block, (1, 1))
     left = tuple(replace(dim, strides=(dim.strides[0], s)) for dim, s in zip(fold.kept, strides, strict=False))
     last = Fold(
         fold.nest, again, {name: partial}, Placement((*left, replace(lanes, strides=(0, 1))), ()), axis, fold.overwrite

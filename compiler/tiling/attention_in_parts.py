@@ -34,7 +34,7 @@ from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, queue_cycles
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.rewriter import fresh, sequence, statements, substitute
-from compiler.tir.sblocks import block_with, in_other_buffers
+from compiler.tir.sblocks import block_with, in_other_buffers, point
 from compiler.tir.structure import structural_map, structural_walk
 
 TWICE = "_for_largest"  # of the names of stages that are worked out twice
@@ -323,10 +323,10 @@ def _summed(body: Any, of: Prepared, sums: Any) -> Any:
                 (load,) = (one for one in (store.value.a, store.value.b) if not one.source.same_as(store.buffer))
                 new = tirx.BufferLoad(powers, load.indices)
                 value = tirx.BufferLoad(sums, store.indices) + new
-                reads = [_point(sums, store.indices), _point(powers, load.indices)]
+                reads = [point(sums, store.indices), point(powers, load.indices)]
             body = tirx.BufferStore(sums, value, store.indices)
             name = old.name_hint.replace(of.largest, of.parts.summing)
-            return block_with(old, body=body, reads=reads, writes=[_point(sums, store.indices)], name_hint=name)
+            return block_with(old, body=body, reads=reads, writes=[point(sums, store.indices)], name_hint=name)
 
         return fresh(substitute(structural_map(nest, (s_tir.SBlock, block)), {own_part: part}))
 
@@ -341,10 +341,6 @@ def _summed(body: Any, of: Prepared, sums: Any) -> Any:
         return tirx.SeqStmt(found) if len(found) > len(seq.seq) else seq
 
     return structural_map(body, (tirx.SeqStmt, also))
-
-
-def _point(buffer: Any, indices: Any) -> Any:
-    return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(index, 1) for index in indices])
 
 
 def _block(nest: Any) -> Any:

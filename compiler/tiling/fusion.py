@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm_ffi import structural_equal
 
 from compiler import graph
 from compiler.parts import MOVES
@@ -21,7 +20,7 @@ from compiler.tiling.factors import scaled_behind
 from compiler.tiling.schedule import schedule_of
 from compiler.tir.products import is_product
 from compiler.tir.replaced import replaced
-from compiler.tir.sblocks import block_with
+from compiler.tir.sblocks import block_with, distinct
 from compiler.tir.structure import structural_map
 
 MOST_FUSED = 1 << 12  # of which is remembered what was made
@@ -156,19 +155,10 @@ def renamed(statement: Any, names: dict[str, int]) -> Any:
     def unique(block: Any) -> Any:
         count = names.get(block.name_hint, 0)
         names[block.name_hint] = count + 1
-        reads = _distinct(block.reads)
+        reads = distinct(block.reads)
         if not count and len(reads) == len(block.reads):
             return block
         name = f"{block.name_hint}_{count}" if count else block.name_hint
         return block_with(block, reads=reads, name_hint=name)
 
     return structural_map(statement, (s_tir.SBlock, unique))
-
-
-def _distinct(regions: Any) -> list[Any]:
-    """Regions without those that are there already: operators may be given the same buffer twice."""
-    found: list[Any] = []
-    for region in regions:
-        if not any(region.source.same_as(other.source) and structural_equal(region, other) for other in found):
-            found.append(region)
-    return found

@@ -9,16 +9,17 @@ several times together is less, and all of them have work. The parts lie between
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 from typing import Any
 
-from tvm import ir, s_tir, te, tirx
+from tvm import te, tirx
 
 from compiler.codegen.residence import llb_pays
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.epilogue import NO_EPILOGUE
+from compiler.tiling.in_parts import InParts, Part, function, mentions, stores
 from compiler.tiling.masters import masters_of
 from compiler.tiling.matmul_problem import Problem, problem_of
 from compiler.tiling.matmul_tiles import candidates
@@ -26,7 +27,7 @@ from compiler.tiling.matmul_work import ddr_bytes_per_cycle, works_of
 from compiler.tiling.ranking import predicted_cycles
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import works_in
-from compiler.tir.structure import structural_map, structural_walk
+from compiler.tir.structure import structural_map
 
 SWITCH = "split-k"  # what ablations call it
 LONG = 4  # times the side of a square of as many results, that k is at least
@@ -36,18 +37,7 @@ NEAR, MOST = 1.03, 2  # of the cycles of the best count, what others may take to
 SUM_BYTES = 4  # of an element of a part
 
 
-@dataclass(frozen=True)
-class Halves:
-    """The two kernels, the buffer between them, and which parameters of the one kernel each of them has."""
-
-    parts: Any
-    total: Any
-    between: Any
-    of_parts: tuple[int, ...]  # what it reads; the buffer between comes last
-    of_total: tuple[int, ...]  # what it reads and writes; the buffer between stands in front of what it writes
-
-
-def split(func: Any, schedule: str, chip: Chip) -> tuple[Halves, ...]:
+def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
     """The kernel of a product in two, where these are thought to take less time: compiled, they show whether they do.
     Each number of parts that is thought nearly as good as the best.
 
@@ -65,7 +55,7 @@ def split(func: Any, schedule: str, chip: Chip) -> tuple[Halves, ...]:
         return ()
     if problem.k < LONG * isqrt(problem.m * problem.n) or not chip.multiplies(problem.dtype):
         return ()
-    return tuple(halves for count in _counts(problem, chip) if (halves := _halves(func, count)))
+    return tuple(found for count in _counts(problem, chip) if (found := _in_parts(func, count)))
 
 
 # ---- the choice --------------------------------------------------------------------------------------------------
@@ -121,7 +111,7 @@ def _sum_cycles(problem: Problem, count: int, chip: Chip) -> float:
 # ---- the two kernels ---------------------------------------------------------------------------------------------
 
 
-def _halves(func: Any, count: int) -> Halves | None:
+def _in_parts(func: Any, count: int) -> InParts | None:
     sch = schedule_of(func)
     (master,) = masters_of(sch)
     outer, _ = sch.split(sch.get_loops(master.block)[master.axes("k")[0]], [count, None])
@@ -131,20 +121,19 @@ def _halves(func: Any, count: int) -> Halves | None:
     between, product = sch.get(parts).writes[0].source, sch.get(master.block).writes[0].source
     root = sch.mod["main"].body.block
     first, _, *behind = root.body.seq
-    if not _mentions(first, between) or any(_mentions(first, buffer) for buffer in _others(root, between)):
+    if not mentions(first, between) or any(mentions(first, buffer) for buffer in _others(root, between)):
         return None
     rest = [_sum(between, product), *behind]
-    of_parts = tuple(i for i, param in enumerate(func.params) if _mentions(first, param))
-    of_total = tuple(i for i, param in enumerate(func.params) if any(_mentions(nest, param) for nest in rest))
-    written = [i for i in of_total if any(_stores(nest, func.params[i]) for nest in rest)]
-    read = [func.params[i] for i in of_total if i not in written]
-    return Halves(
-        _function(func, [*(func.params[i] for i in of_parts), between], [first], []),
-        _function(func, [*read, between, *(func.params[i] for i in written)], rest, _others(root, between)),
-        between,
-        of_parts,
-        (*(i for i in of_total if i not in written), *written),
-    )
+    of_parts = tuple(i for i, param in enumerate(func.params) if mentions(first, param))
+    of_total = tuple(i for i, param in enumerate(func.params) if any(mentions(nest, param) for nest in rest))
+    written = tuple(i for i in of_total if any(stores(nest, func.params[i]) for nest in rest))
+    read = tuple(i for i in of_total if i not in written)
+    params = [*func.params, between]
+    first_of, second_of = (*of_parts, len(func.params)), (*read, len(func.params), *written)
+    parts = function(func, [params[i] for i in first_of], [first], [])
+    total = function(func, [params[i] for i in second_of], rest, _others(root, between))
+    of = Part(parts, "matmul", first_of, "parts"), Part(total, "reduction", second_of, "their sum", "sum")
+    return InParts((between,), of)
 
 
 def _sum(between: Any, product: Any) -> Any:
@@ -159,23 +148,3 @@ def _sum(between: Any, product: Any) -> Any:
 
 def _others(root: Any, between: Any) -> list[Any]:
     return [buffer for buffer in root.alloc_buffers if not buffer.same_as(between)]
-
-
-def _function(func: Any, params: list[Any], nests: list[Any], buffers: list[Any]) -> Any:
-    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
-    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
-    made = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root))
-    attributes = {key: value for key, value in func.attrs.items() if not key.startswith("tw.")} if func.attrs else {}
-    return s_tir.renew_defs(made.with_attrs(attributes))
-
-
-def _mentions(node: Any, buffer: Any) -> bool:
-    found: list[bool] = []
-    structural_walk(node, (ir.TensorLoad, lambda load: found.append(load.source.same_as(buffer))))
-    return any(found) or _stores(node, buffer)
-
-
-def _stores(node: Any, buffer: Any) -> bool:
-    found: list[bool] = []
-    structural_walk(node, (tirx.BufferStore, lambda store: found.append(store.buffer.same_as(buffer))))
-    return any(found)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
+from tvm_ffi import structural_equal
 
 from compiler.tir.structure import items, structural_walk
 
@@ -27,6 +28,20 @@ def in_other_buffers(block: Any, buffers: Mapping[Any, Any], **fields: Any) -> A
     )
     allocated = [buffers.get(buffer, buffer) for buffer in items(block.alloc_buffers)]
     return block_with(block, **{"reads": reads, "writes": writes, "alloc_buffers": allocated, **fields})
+
+
+def point(buffer: Any, indices: Sequence[Any]) -> Any:
+    """The region of one element."""
+    return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(index, 1) for index in indices])
+
+
+def distinct(regions: Iterable[Any]) -> list[Any]:
+    """Regions without those that are there already: operators may be given the same buffer twice."""
+    found: list[Any] = []
+    for region in regions:
+        if not any(region.source.same_as(other.source) and structural_equal(region, other) for other in found):
+            found.append(region)
+    return found
 
 
 def innermost(body: Any) -> Iterator[Any]:
