@@ -125,7 +125,7 @@ def test_who_asks_behind_a_compilation_is_told_of_its_kernels(first: Compilation
     [
         lambda known: replace(known, together=(("no", "call"),)),
         lambda known: replace(known, split=()),
-        lambda known: replace(known, split=(99,) * len(known.sums)),
+        lambda known: replace(known, split=(99,) * len(known.split)),
         lambda known: replace(known, fetched=(Brought("no buffer", 0, 0, 1),)),
         lambda known: replace(known, fetched=(Brought("t0", 0, 0, 1),)),  # which a kernel writes
         lambda known: {**vars(known), "way": None, "fetched": "none"},

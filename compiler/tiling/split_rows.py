@@ -55,7 +55,7 @@ def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
 
 
 def _border_cycles(chip: Chip) -> float:
-    """From one kernel to the next: cores wait for each other, the last results for their memory, so do the first reads."""
+    """From one kernel to the next: cores wait for each other, the last results and the first reads for memory."""
     memory = "llb" if llb_pays(chip) else "ddr"
     ends = chip.path[f"{memory}_ub"].latency_cycles + chip.path["ub_ddr"].latency_cycles
     return chip.sync.cross_flag_cycles + ends

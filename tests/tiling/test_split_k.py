@@ -25,13 +25,12 @@ def product(m: int, n: int, k: int, batch: tuple[int, ...] = ()) -> Any:
 @pytest.mark.parametrize("shape", [(128, 128, 4096), (100, 36, 8192), (1, 128, 128, 4096)])
 def test_a_long_sum_of_a_small_result_is_taken_in_parts(shape: tuple[int, ...]) -> None:
     *batch, m, n, k = shape
-    halves, *_ = split(product(m, n, k, tuple(batch)), "matmul", load_chip("tw2"))
-    parts, *result = (int(extent) for extent in halves.between.shape)
+    found, *_ = split(product(m, n, k, tuple(batch)), "matmul", load_chip("tw2"))
+    parts, *result = (int(extent) for extent in found.between[0].shape)
     assert result == [*batch, m, n]
     assert k % parts == 0
-    assert halves.of_parts == (0, 1)
-    assert halves.of_total == (2,)
-    assert len(halves.parts.params) == 3 and len(halves.total.params) == 2
+    assert [part.arguments for part in found.parts] == [(0, 1, 3), (3, 2)]
+    assert [len(part.func.params) for part in found.parts] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +48,8 @@ def test_batches_and_other_classes_stay_one_kernel() -> None:
 def test_the_second_kernel_has_what_follows_the_product() -> None:
     shapes = {"a": (64, 4096), "b": (4096, 128), "c": (128,)}
     a, b, c = (te.placeholder(shape, "float16", name) for name, shape in shapes.items())
-    halves, *_ = split(te.create_prim_func([a, b, c, gemm(a, b, c, alpha=0.5)]), "matmul", load_chip("tw2"))
-    assert halves.of_parts == (0, 1)
-    assert halves.of_total == (2, 3)
+    found, *_ = split(te.create_prim_func([a, b, c, gemm(a, b, c, alpha=0.5)]), "matmul", load_chip("tw2"))
+    assert [part.arguments for part in found.parts] == [(0, 1, 4), (2, 4, 3)]
 
 
 def weights(k: int, n: int) -> np.ndarray:
