@@ -40,6 +40,7 @@ from compiler.frontend.static_operators import STATIC_OPERATORS
 from compiler.frontend.structure import domain_of, function_key
 from compiler.frontend.tensors import to_array, type_name
 from compiler.frontend.types import Types, kind_of, onnx_type
+from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -56,6 +57,7 @@ class Importer:
     def __init__(self, model: Model, types: Types) -> None:
         self.model, self.types, self.limits = model, types, model.limits
         self.graph = GraphBuilder(types, model.limits)
+        self._whole_numbers = WholeNumbers(self.graph)
         self._place = Place(model.file)
         self._problems: dict[type[TilewrightError], list[Problem]] = {}
         self._unsupported: dict[str, list[str]] = {}
@@ -214,11 +216,18 @@ class Importer:
         attributes = self._compiled_attributes(declared, schema, site.attributes)
         if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
             _raise_each(_complete_split(node, values[0], attributes))
+
+        def apply(operator: Declared, given: Sequence[Value | None]) -> Sequence[Value]:
+            return self.graph.apply(operator, given, attributes, opset=opset, outputs=len(node.output))
+
+        wide = None if node.domain else self._whole_numbers.results(node.op_type, values, site.attributes, apply)
+        if wide is not None:
+            return wide
         if not node.domain and node.op_type in INNER_AXES:
             result = INNER_AXES[node.op_type](self.graph, values, attributes)
             if result is not None:
                 return [result]
-        results = self.graph.apply(declared, values, attributes, opset=opset, outputs=len(node.output))
+        results = apply(declared, values)
         if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
             raise refusals.missing_outputs(len(node.output), len(results))
         return results

@@ -178,7 +178,8 @@ def dynamic_quantize_matmul(
 
 
 def _scaled(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Any:
-    result = _times(graph, sums, graph.call("Mul", a_scale, b_scale), result_dtype(a_scale))
+    scales = (as_dtype(graph, graph.wide(scale), "float32") for scale in (a_scale, b_scale))
+    result = _times(graph, sums, graph.call("Mul", *scales), result_dtype(a_scale))
     return result if bias is None else graph.call("Add", result, bias)
 
 

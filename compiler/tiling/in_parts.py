@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
+from compiler.tir.near import TOLD
 from compiler.tir.structure import structural_walk
 
 
@@ -34,12 +35,13 @@ class InParts:
 
 
 def function(func: Any, params: Sequence[Any], nests: Sequence[Any], buffers: Sequence[Any]) -> Any:
-    """Some nests of a function, as a function of its own."""
+    """Some nests of a function, as a function of its own, which nobody told yet where its parameters lie."""
     body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(buffers))
     made = tirx.PrimFunc(list(params), s_tir.SBlockRealize([], True, root))
-    attributes = {key: value for key, value in func.attrs.items() if not key.startswith("tw.")} if func.attrs else {}
-    return s_tir.renew_defs(made.with_attrs(attributes))
+    attributes = func.attrs.items() if func.attrs else ()
+    kept = {key: value for key, value in attributes if key not in TOLD and not key.startswith("tw.")}
+    return s_tir.renew_defs(made.with_attrs(kept))
 
 
 def reads(node: Any, buffer: Any) -> bool:

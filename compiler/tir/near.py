@@ -18,6 +18,7 @@ NEAR = "near"  # attribute of a PrimFunc: the indices of parameters that are mea
 STRIDES = "strides"  # attribute of a PrimFunc: index and strides of each parameter that is a band of another tensor
 COMMON = "common"  # attribute of a PrimFunc: the indices of parameters that all clusters read which do the same
 ROOM = "llb_room"  # attribute of a PrimFunc: the bytes of LLB that the kernel may take for itself
+TOLD = frozenset({CONSTANTS, NEAR, STRIDES, COMMON, ROOM})
 
 
 def placed_near(func: Any, indices: Iterable[int], room_bytes: int) -> Any:

@@ -115,7 +115,9 @@ def test_signature_of_demoted_types() -> None:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("fp16", "float16"), ("bf16", "bfloat16")])
 def test_precision(precision: str, dtype: str) -> None:
-    """Inputs, constants, casts and what shapes are filled with become the type that is asked for; integers do not."""
+    """Inputs, constants, casts and what shapes are filled with become the type that is asked for; integers do not, nor
+    what they are added to before they are rounded.
+    """
     nodes = [
         node("Cast", "i", "f", to=TensorProto.FLOAT),
         node("ConstantOfShape", "shape", "ones", value=onnx.numpy_helper.from_array(np.ones(1, np.float32))),
@@ -127,7 +129,7 @@ def test_precision(precision: str, dtype: str) -> None:
     network = model(nodes, {"x": [2, 2], "i": (TensorProto.INT32, [2, 2])}, ["y"], constants)
     imported = import_model(network.SerializeToString(), precision=precision)
     types = {str(parameter.ty.dtype) for parameter in imported.module["main"].params}
-    assert types == {dtype, "int32"}
+    assert types == {dtype, "int32", "float32"}
     assert imported.outputs == (Port("y", "float32", dtype, (2, 2)),)
     feeds = {"x": np.array([[1, 2], [3, 4]], np.float32), "i": np.array([[0, 1], [2, 3]], np.int32)}
     if precision != "bf16":  # TVM's CPU code for bfloat16 is not what is tested
