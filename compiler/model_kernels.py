@@ -32,7 +32,7 @@ from compiler.schedule.chains import Chain, linked
 from compiler.schedule.noted import WAY
 from compiler.schedule.work import size_bytes
 from compiler.target import Chip
-from compiler.tiling import split_k, split_rows
+from compiler.tiling import split_k, split_rows, split_scatter
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.in_parts import InParts
 from compiler.timing import kernel_cycles
@@ -304,7 +304,7 @@ class ModelKernels:
     def _proposed(self, use: Use) -> tuple[InParts, ...]:
         if self.buffers.parts.bands.keys() & set(use.arguments):
             return ()
-        splits = [one for one in (split_k, split_rows) if one.SWITCH not in self.observer.without]
+        splits = [one for one in (split_k, split_rows, split_scatter) if one.SWITCH not in self.observer.without]
         return tuple(found for one in splits for found in one.split(use.job.func, use.job.schedule, self.chip))
 
     def _cycles(self, uses: Sequence[Use]) -> float:

@@ -24,6 +24,7 @@ SWITCHES: Mapping[str, str] = {
     "timed-rivals": "rivals simulated",
     "split-k": "long sums in parts",
     "split-rows": "long rows in parts",
+    "split-scatters": "copies for scatters by all cores",
     "keep-in-l1": "several convolutions in one kernel",
     "sum-rows-on-cube": "rows summed by the matrix unit",
 }

@@ -22,7 +22,9 @@ def is_decided_by_data(code: Code) -> bool:
     before, waiting = {0: 0}, [0]  # an instruction: a bit for every register that data may decide before it
     while waiting:
         at = waiting.pop()
-        state, following = before[at], [(each, before[at]) for each in first[at]]
+        state = before[at]
+        # The counter of a loop is set anew for each turn.
+        following = [(each, state & ~(1 << int(code.destination[each - 1]))) for each in first[at]]
         if at < count and code.kind[at] != HALT:
             if state & _registers(code, at, deciding=True):
                 return True

@@ -33,6 +33,7 @@ from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_ind
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
+from compiler.frontend.scattered_rows import SCATTERED
 from compiler.frontend.schema import Schema, schema_of
 from compiler.frontend.schema_functions import function_body
 from compiler.frontend.scope import UNKNOWN, Item, Scope, Site, Unknown
@@ -43,6 +44,7 @@ from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
+_REWRITES = {**INNER_AXES, **SCATTERED}
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
@@ -223,8 +225,8 @@ class Importer:
         wide = None if node.domain else self._whole_numbers.results(node.op_type, values, site.attributes, apply)
         if wide is not None:
             return wide
-        if not node.domain and node.op_type in INNER_AXES:
-            result = INNER_AXES[node.op_type](self.graph, values, attributes)
+        if not node.domain and node.op_type in _REWRITES:
+            result = _REWRITES[node.op_type](self.graph, values, attributes)
             if result is not None:
                 return [result]
         results = apply(declared, values)

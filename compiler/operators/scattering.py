@@ -86,13 +86,20 @@ def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduc
                 lambda point, k=k: counted_from_start(index[(*point, k)], shape[k]),  # type: ignore[misc]
                 "index",
             )
-        with (
-            ordered_block("scatter", [rows, update, out], [out]),
-            loops(*places[:-1]) as at,
-            loops(*shape[depth:]) as inner,
-        ):
-            place = (*(rows[(*at, k)] for k in range(depth)), *inner)
-            store(out, combine(out[place], update[(*at, *inner)]), *place)
+        # What is combined is brought to where it can be as a whole.
+        slices = scratch(shape[depth:], dtype_of(data)) if depth < len(shape) and reduction != "none" else None
+        with ordered_block("scatter", [rows, update, out], [out]), loops(*places[:-1]) as at:
+            slot = tuple(rows[(*at, k)] for k in range(depth))
+            if slices is None:
+                with loops(*shape[depth:]) as inner:
+                    store(out, combine(out[(*slot, *inner)], update[(*at, *inner)]), *slot, *inner)
+            else:
+                with loops(*shape[depth:]) as inner:
+                    store(slices, out[(*slot, *inner)], *inner)
+                with loops(*shape[depth:]) as inner:
+                    store(slices, combine(slices[inner], update[(*at, *inner)]), *inner)
+                with loops(*shape[depth:]) as inner:
+                    store(out, slices[inner], *slot, *inner)
 
     return prim_function([data, indices, updates], [(shape, dtype_of(data))], body)
 

@@ -18,6 +18,7 @@ from tvm.runtime import DataType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from compiler.graph import attribute
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import UB
@@ -27,6 +28,7 @@ from compiler.tir.structure import structural_map, structural_walk
 
 # UB that the buffers of each attempt may fill: the rest is for temporaries of split expressions.
 SHARES = (0.7, 0.35, 0.1, 0.0)
+IN_PART = "written_in_part"  # attribute of a PrimFunc: its results hold something already, of which some stays
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
@@ -75,7 +77,8 @@ def _placed(buffers: _Buffers, chosen: list[Any]) -> Any:
         for buffer in chosen
     }
     root = structural_map(buffers.func.body.block, (tirx.Var, lambda var: on_chip.get(var, var)))
-    loads = [_copy(param, on_chip[param]) for param in buffers.read if param in on_chip]
+    held = buffers.written if attribute(buffers.func, IN_PART, False) else ()
+    loads = [_copy(param, on_chip[param]) for param in (*buffers.read, *held) if param in on_chip]
     stores = [_copy(on_chip[param], param) for param in buffers.written if param in on_chip]
     body = [*loads, *(root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]), *stores]
     staged = [on_chip[param] for param in (*buffers.read, *buffers.written) if param in on_chip]
