@@ -30,6 +30,7 @@ _INFIX: dict[str, Any] = {
 }
 _LOGIC: dict[str, Any] = {"and": tirx.And, "or": tirx.Or, "xor": tirx.NE}
 _BITS: dict[str, Any] = {"and": tirx.BitwiseAnd, "or": tirx.BitwiseOr, "xor": tirx.BitwiseXor}
+_SIGN_BIT = {"int8": 7, "int16": 15, "int32": 31}
 _CALLS = {"round": "nearbyint", "abs": "abs"}
 
 
@@ -85,10 +86,8 @@ def operation(term: Term, args: list[Any]) -> Any:
 def equivalents(term: Term) -> Iterator[Term]:
     """Terms of the same value, for an operation that no row matches as it stands."""
     op, args = term.op, term.args
-    if op == "floordiv":
-        a, b = args
-        whole = Term("sub", term.dtype, (a, Term("mod", term.dtype, (a, b))))
-        yield replace(term, op="div", args=(whole, b))
+    if op == "floordiv" and term.dtype in INTS:
+        yield _floored_quotient(term)
     elif op == "exp10":
         yield Term("pow", term.dtype, (Term("const", term.dtype, value=10.0), args[0]))
     elif op == "cast":
@@ -125,6 +124,30 @@ def by_reciprocal(term: Term) -> Term:
     a, b = term.args
     one = Term("const", term.dtype, value=1.0)
     return replace(term, op="mul", args=(a, Term("div", term.dtype, (one, b))))
+
+
+def _floored_quotient(term: Term) -> Term:
+    """The quotient towards zero, and one less where the remainder has not the sign of the divisor.
+
+    No step of it leaves the type, and a divisor of zero gives zero.
+    """
+    a, b = term.args
+    quotient = replace(term, op="div")
+    if term.dtype not in _SIGN_BIT:
+        return quotient
+
+    def of(op: str, *args: Term) -> Term:
+        return Term(op, term.dtype, args)
+
+    def number(value: int) -> Term:
+        return Term("const", term.dtype, value=value)
+
+    rest = of("sub", a, of("mul", quotient, b))
+    if b.op != "const":
+        rest = of("mul", rest, of("min", of("max", b, number(-1)), number(1)))
+    elif b.value < 0:
+        rest = of("neg", rest)
+    return of("add", quotient, of("shr", rest, number(_SIGN_BIT[term.dtype])))
 
 
 def _by_way_of(term: Term) -> Iterator[Term]:

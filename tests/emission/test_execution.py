@@ -328,3 +328,17 @@ def test_what_is_added_is_not_worked_out_where_an_operand_lies(chip_name: str) -
     func = prim_function(given, [((64,), "float32")], body)
     a, b = (array.astype(np.float32) for array in arrays)
     np.testing.assert_allclose(on_chip(func, arrays, load_chip(chip_name)), a * (a + 1) + b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("divisor", [7, -7, None])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_quotients_are_rounded_down_up_to_the_limits_of_their_type(dtype: str, divisor: int | None) -> None:
+    least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    some = np.array([least, least + 1, -100, -7, -1, 0, 1, 7, 100, greatest], dtype)
+    a, b = (each.ravel() for each in np.meshgrid(some, some[some != 0]))
+    given = [te.placeholder(a.shape, dtype, name) for name in "ab"]
+    by = (lambda i: given[1][i]) if divisor is None else lambda i: tirx.const(divisor, dtype)
+    func = te.create_prim_func([*given, te.compute(a.shape, lambda i: tirx.floordiv(given[0][i], by(i)))])
+    found = on_chip(func, [a, b], load_chip("tiny"))
+    with np.errstate(over="ignore"):  # of the least number by -1
+        np.testing.assert_array_equal(found, a // (b if divisor is None else np.array(divisor, dtype)))
