@@ -94,6 +94,17 @@ def several_reduced(stage: str) -> TilewrightError:
     return UnsupportedError(Problem("TW2118", text, hint="reduce one after another, or return a PrimFunc with loops"))
 
 
+def reduced_under_condition(stage: str) -> TilewrightError:
+    text = f"stage {stage!r} reduces under a condition (where=)"
+    hint = "reduce tirx.if_then_else(condition, value, identity), the identity being 0 of a sum"
+    return UnsupportedError(Problem("TW2119", text, hint=hint))
+
+
+def reduced_from(stage: str) -> TilewrightError:
+    text = f"stage {stage!r} begins its reduction with a value of its own (init=)"
+    return UnsupportedError(Problem("TW2119", text, hint="leave it out, and add the value in a stage behind it"))
+
+
 def declared_badly(where: str, rule: str, hint: str = "") -> TilewrightError:
     return InvalidError(Problem("TW2120", f"{where}: {rule}", hint=hint))
 

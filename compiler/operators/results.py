@@ -35,7 +35,7 @@ def check_results(results: Sequence[Any], promised: int | None) -> None:
 
 def check_stages(results: Sequence[Any]) -> None:
     """Every stage behind the results has an element type of the chip, and calls nothing from outside."""
-    from tvm import ir, te, tirx
+    from tvm import ir, te
 
     from compiler.tir.structure import structural_walk
 
@@ -49,8 +49,7 @@ def check_stages(results: Sequence[Any]) -> None:
             raise refusals.stage_dtype(tensor.op.name, str(tensor.dtype), tuple(ISA_DTYPE))
         if not isinstance(tensor.op, te.ComputeOp):
             continue
-        if any(isinstance(value, tirx.Reduce) and len(value.source) > 1 for value in tensor.op.body):
-            raise refusals.several_reduced(tensor.op.name)
+        _check_reductions(tensor.op)
         calls: list[Any] = []
         for value in tensor.op.body:
             structural_walk(value, (ir.Call, calls.append))
@@ -59,6 +58,21 @@ def check_stages(results: Sequence[Any]) -> None:
             if name in _OUTSIDE:
                 raise refusals.calls_outside(tensor.op.name, name)
         waiting += list(tensor.op.input_tensors)
+
+
+def _check_reductions(stage: Any) -> None:
+    """TE takes conditions and initial values, but makes loops without them."""
+    from tvm import tirx
+
+    for value in stage.body:
+        if not isinstance(value, tirx.Reduce):
+            continue
+        if len(value.source) > 1:
+            raise refusals.several_reduced(stage.name)
+        if not (isinstance(value.condition, tirx.IntImm) and int(value.condition)):
+            raise refusals.reduced_under_condition(stage.name)
+        if len(value.init):
+            raise refusals.reduced_from(stage.name)
 
 
 _OUTSIDE = frozenset({

@@ -48,6 +48,16 @@ def place_of_largest(x: te.Tensor) -> te.Tensor:
     return te.compute((1,), lambda i: reducer((k, x[k]), axis=k), "largest")[0]
 
 
+def sum_of_first(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, 3), "k")
+    return te.compute((1,), lambda i: te.sum(x[k], axis=k, where=k < 2), "first")
+
+
+def sum_and_more(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, 3), "k")
+    return te.compute((1,), lambda i: te.sum(x[k], axis=k, init=tirx.const(100, "float32")), "more")
+
+
 @pytest.mark.parametrize(
     "function, kind, code, message",
     [
@@ -57,6 +67,8 @@ def place_of_largest(x: te.Tensor) -> te.Tensor:
         (one_of_two, InvalidError, "TW2115", "returns 1 tensors, but its annotation says 2"),
         (wide, UnsupportedError, "TW2116", "stage 'inner' has elements of float64"),
         (place_of_largest, UnsupportedError, "TW2118", "stage 'largest' reduces several values at once"),
+        (sum_of_first, UnsupportedError, "TW2119", "stage 'first' reduces under a condition"),
+        (sum_and_more, UnsupportedError, "TW2119", "stage 'more' begins its reduction with a value of its own"),
         (from_outside, UnsupportedError, "TW2117", "stage 'sine' calls a function that is not of TE"),
     ],
 )
