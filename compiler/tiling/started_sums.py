@@ -145,7 +145,8 @@ def _begun(func: Any, product: Any, added: _Added, source: Any, indices: Sequenc
     init = tirx.BufferStore(product.body.buffer, tirx.BufferLoad(source, indices), list(product.body.indices))
     region = tirx.BufferRegion(source, [ir.Range.from_min_extent(index, 1) for index in indices])
     others = [region for region in added.stage.reads if not region.source.same_as(added.bias.source)]
-    begun = with_block(func, product, [*product.reads, region], product.body, init)
+    said = {"tw.role": "matmul", **product.annotations}  # sums that begin with zero are known to be products without
+    begun = with_block(func, block_with(product, annotations=said), [*product.reads, region], product.body, init)
     return with_block(begun, added.stage, others, added.alone, None)
 
 

@@ -136,3 +136,20 @@ def test_a_product(
     (segment,) = artifact.model.segments
     assert isinstance(segment, ProgramSegment)
     assert any(instr.row.queue is Queue.M for instr in segment.program.instrs) == on_the_cube
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_batches_of_bytes_with_a_bias(chip: str) -> None:
+    @operator("test::Biased", schedule="matmul")
+    def biased(a: te.Tensor, b: te.Tensor, bias: te.Tensor) -> te.Tensor:
+        k, wide = te.reduce_axis((0, 65)), lambda value: value.astype("int32")
+        sums = te.compute((3, 33, 7), lambda q, i, j: te.sum(wide(a[q, i, k]) * wide(b[q, k, j]), axis=k), "sums")
+        return te.compute(sums.shape, lambda q, i, j: (sums[q, i, j] + bias[j]) >> 3, "result")
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((3, 33, 65), (3, 65, 7)))
+    bias = rng.integers(-1000, 1000, 7).astype(np.int32)
+    types = {"a": "int8[3, 33, 65]", "b": "int8[3, 65, 7]", "bias": "int32[7]"}
+    artifact = compiler.compile_operator(biased, types, chip, host_kernels=False)
+    result = artifact.run({"a": a, "b": b, "bias": bias}, hazards=True)["out0"]
+    np.testing.assert_array_equal(result, a.astype(np.int32) @ b.astype(np.int32) + bias >> 3)

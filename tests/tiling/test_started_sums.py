@@ -118,3 +118,15 @@ def test_only_a_bias_of_columns_is_what_sums_begin_with() -> None:
 def test_without_a_table_it_is_added_behind() -> None:
     found = check(gemm, lambda a, b, c: a @ b + c, arrays_of("float16", (70,), 40, 50), "tw1")
     assert "madbias" not in found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("chip", ["tw2", "tiny"])
+def test_of_a_product_that_nobody_marked_as_one(dtype: str, chip: str) -> None:
+    def define(a: Any, b: Any, bias: Any) -> Any:
+        k, wide = te.reduce_axis((0, a.shape[1])), lambda value: value.astype("float32")
+        sums = te.compute((37, 41), lambda i, j: te.sum(wide(a[i, k]) * wide(b[k, j]), axis=k), "sums")
+        return te.compute(sums.shape, lambda i, j: (sums[i, j] + wide(bias[j])).astype(dtype), "biased")
+
+    found = check(define, lambda a, b, bias: a @ b + bias, arrays_of(dtype, (37,), 29, 41), chip)
+    assert "madbias" in found
