@@ -117,9 +117,8 @@ def _attribute(name: str, value: Any) -> Any:
 
 
 def _element_type(dtype: str) -> int:
-    from compiler.frontend.types import onnx_type
+    from compiler.frontend.types import is_compiled, onnx_type
 
-    try:
-        return onnx_type(dtype)
-    except KeyError:
-        raise UsageError(Problem("TW0002", f"there are no tensors of {dtype!r}")) from None
+    if not is_compiled(dtype):
+        raise UsageError(Problem("TW0002", f"there are no tensors of {dtype!r}"))
+    return onnx_type(dtype)

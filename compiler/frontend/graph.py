@@ -17,7 +17,7 @@ from compiler.frontend.folding import fold, is_foldable
 from compiler.frontend.limits import Limits
 from compiler.frontend.naming import quoted
 from compiler.frontend.tensors import check_dims
-from compiler.frontend.types import Types, numpy_dtype, onnx_type, onnx_type_of
+from compiler.frontend.types import HINT, Types, is_compiled, numpy_dtype, onnx_type, onnx_type_of
 from compiler.operators import Declared, TensorType, find_called
 from compiler.operators.loading import described, place_in
 from compiler.operators.signature import Input
@@ -262,6 +262,9 @@ class GraphBuilder:
             for parameter in list(function.params)[tensors:]
         )
         for result in results:
+            if not is_compiled(result.dtype):
+                text = f"{declared.full_name}: results of {result.dtype} are not supported"
+                raise UnsupportedError(Problem("TW2031", text, hint=HINT))
             if text := check_dims(result.shape, self.limits):
                 kind = LimitError if "limit" in text else InvalidError
                 raise kind(Problem("TW2006", f"{declared.full_name}: its output: {text}"))

@@ -57,6 +57,11 @@ def numpy_dtype(compiled: str) -> np.dtype[Any]:
     return _NUMPY[compiled]
 
 
+def is_compiled(dtype: str) -> bool:
+    """Whether tensors of a compiled model can have an element type, by its name in TIR."""
+    return dtype in _ONNX
+
+
 def onnx_type(compiled: str) -> int:
     """The ONNX element type that is the same as a compiled one."""
     return _ONNX[compiled]
@@ -91,7 +96,7 @@ class Types:
         """The chip's type for an ONNX one; UnsupportedError where there is none. ``name`` is what has the type."""
         if element_type not in _COMPILED:
             shown = type_name(element_type)
-            raise UnsupportedError(Problem("TW2031", f"{shown} tensors are not supported", hint=_HINT))
+            raise UnsupportedError(Problem("TW2031", f"{shown} tensors are not supported", hint=HINT))
         compiled = _COMPILED[element_type]
         if element_type in _WIDE and self.wide is not None:
             compiled = self.wide
@@ -106,7 +111,7 @@ class Types:
         """As `compiled`, for what is computed at run time: its values must be those that ONNX's type has."""
         if element_type in _PACKED:
             text = f"{type_name(element_type)} results are not supported: nothing rounds to so few bits"
-            raise UnsupportedError(Problem("TW2031", text, hint=_HINT))
+            raise UnsupportedError(Problem("TW2031", text, hint=HINT))
         return self.compiled(element_type, name)
 
     def convert(self, array: np.ndarray, compiled: str, name: str) -> np.ndarray:
@@ -150,4 +155,4 @@ def _first(names: list[str]) -> str:
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
-_HINT = "the chip computes in float32, float16, bfloat16, int8, uint8, int16, int32 and bool"
+HINT = "the chip computes in float32, float16, bfloat16, int8, uint8, int16, int32 and bool"

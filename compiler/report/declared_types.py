@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.errors import TilewrightError
-from compiler.frontend.types import onnx_type
+from compiler.frontend.types import is_compiled, onnx_type
 from compiler.operators import Declared, TensorType, find
 
 _OWN = ("", "ai.onnx")
@@ -85,7 +85,7 @@ def _made(node: onnx.NodeProto, declared: Declared, known: dict[str, Any], array
     tensors = sum(isinstance(one, TensorType) for one in given)
     results = [parameter for function in functions for parameter in list(function.params)[tensors:]]
     for name, result in zip(node.output, results, strict=False):
-        if name:
+        if name and is_compiled(str(result.dtype)):
             yield helper.make_tensor_value_info(name, onnx_type(str(result.dtype)), [int(n) for n in result.shape])
 
 

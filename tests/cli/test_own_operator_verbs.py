@@ -79,6 +79,11 @@ def scaled(
 ) -> te.Tensor:
     sign = -1 if flip else 1
     return te.compute(x.shape, lambda *i: x(*i) * tirx.const(sign * by + sum(pads), x.dtype), "scaled")
+
+
+@operator("com.example::Wide", schedule="elementwise")
+def wide(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda *i: x(*i).astype("int64"), "wide")
 """
 
 
@@ -101,6 +106,7 @@ def test_compile_op_makes_an_artifact(capsys: Capture) -> None:
         (["com.example::Scaled", "--input", "z=float32[3]"], 2, "has no input 'z'"),
         (["com.example::Scaled", "--input", "x=float32[3]"], 4, "attribute 'by' is required"),
         (["com.example::Scaled", "--input", "x=float32[3]", "--attribute", "by=much"], 4, "TW2102"),
+        (["com.example::Wide", "--input", "x=int32[3]"], 5, "com.example::Wide: results of int64 are not supported"),
     ],
 )
 def test_compile_op_refuses(capsys: Capture, words: list[str], code: int, said: str) -> None:
