@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import Problem, UsageError
+from compiler.errors import InvalidError, Problem, UsageError
 from compiler.operators import Declared, TensorType, find_called, refusals
 from compiler.operators.registry import declared as all_declared
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 InputType = TensorType | str | Array
-_TYPE = re.compile(r"\s*([a-z]\w*)\s*\[\s*((?:\d+\s*(?:,\s*\d+\s*)*)?)\]\s*")
+_TYPE = re.compile(r"\s*([a-z]\w*)\s*\[\s*((?:\d{1,99}\s*(?:,\s*\d{1,99}\s*)*)?)\]\s*")
 OPSET = 17
 
 
@@ -51,6 +51,7 @@ def model_of(
 
     types = {name: parsed_type(given) if isinstance(given, str) else given for name, given in inputs.items()}
     _check_names(declared, types)
+    _check_shapes(types)
     count = outputs or _results(declared, types, attributes)
     given = [name if name in types else "" for name in _parameters(declared, types)]
     while given and not given[-1]:
@@ -82,6 +83,15 @@ def _check_names(declared: Declared, types: Mapping[str, Any]) -> None:
         if name not in known:
             hint = f"its inputs: {', '.join(known) or 'none'}"
             raise UsageError(Problem("TW0002", f"{declared.full_name} has no input {name!r}", hint=hint))
+
+
+def _check_shapes(types: Mapping[str, Any]) -> None:
+    from compiler.frontend.limits import Limits
+    from compiler.frontend.tensors import check_dims
+
+    for name, one in types.items():
+        if isinstance(one, TensorType) and (text := check_dims(one.shape, Limits())):
+            raise InvalidError(Problem("TW2006", f"input {name!r}: {text}"))
 
 
 def _parameters(declared: Declared, types: Mapping[str, Any]) -> list[str]:
