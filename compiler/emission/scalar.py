@@ -9,7 +9,7 @@ from compiler.emission import calls
 from compiler.emission.candidates import Candidate, Found, Rejection, recogniser
 from compiler.emission.nest import Nest
 from compiler.emission.terms import Term
-from compiler.isa.dtypes import FLOATS
+from compiler.isa.dtypes import DTYPES, FLOATS
 from compiler.target import Chip
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le"})
@@ -51,6 +51,8 @@ def element_by_element(nest: Nest, chip: Chip) -> Iterator[Found]:
 
 def _missing(term: Term) -> str:
     """What the scalar unit lacks for this operation; empty if nothing."""
+    if term.dtype not in DTYPES:
+        return f"there are no numbers of {term.dtype}"
     if term.op == "load":
         memory = term.value.memory
         return "" if memory in ("ub", "ddr") else f"the scalar unit does not reach {memory}"

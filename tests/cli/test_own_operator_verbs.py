@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
 
 import compiler
 from compiler.cli.main import main
@@ -205,6 +205,24 @@ def next_after(x: te.Tensor) -> te.Tensor:
     assert {one["verdict"] for one in found["cases"]} == {"host"}
     assert all("no instruction does" in one["detail"] and "nextafter" in one["detail"] for one in found["cases"])
     assert answer(capsys, "op-test", file, "--quick", "--chip", "tiny", "--allow-host")["right"]
+
+
+@pytest.mark.parametrize(
+    "dtype, factor, expected",
+    [("uint16", 2, [65526, 6]), ("uint32", 2, [-10, 6]), ("float64", 0.5, [-2, 1])],
+)
+def test_numbers_that_the_chips_do_not_have_are_computed_on_the_host(
+    dtype: str, factor: float, expected: list[int]
+) -> None:
+    @compiler.operator("test::Scaled", schedule="elementwise")
+    def scaled(x: te.Tensor) -> te.Tensor:
+        times = tirx.const(factor, dtype)
+        return te.compute(x.shape, lambda i: (x[i].astype(dtype) * times).astype("int32"), "scaled")
+
+    artifact = compiler.compile_operator(scaled, {"x": "int32[2]"}, "tiny")
+    (kernel,) = artifact.report.host_kernels
+    assert f"there are no numbers of {dtype}" in kernel.reason
+    np.testing.assert_array_equal(artifact.run({"x": np.array([-5, 3], np.int32)})["out0"], expected)
 
 
 @pytest.mark.parametrize(
