@@ -301,6 +301,8 @@ def _refusing(declared: Declared) -> Iterator[None]:
 
 def _what_to_write(error: Exception) -> str:
     text = str(error)
+    if "kDLInt" in text:
+        return 'of floats: tirx.floor(a / b), tirx.fmod(a, b); or make integers of them: x.astype("int32")'
     if "and / or / not" in text or "truth value" in text:
         return "elements are not known when TE is written: tirx.Select(condition, a, b), tirx.all(...), tirx.any(...)"
     return ""

@@ -26,6 +26,7 @@ from compiler.operators import registry
 ENTRY_POINTS = "tilewright.operators"
 Source = str | os.PathLike[str]
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_OTHER_TYPE = re.compile(r"Check failed: \(\w+\S*MatchesCode\(DLDataTypeCode::kDL(Int|Bool)\b")  # in the words of TVM
 _LOADED: dict[Path, str] = {}  # the digest of what each file or package held
 
 
@@ -141,6 +142,8 @@ def forget_files() -> None:
 
 def described(error: BaseException) -> str:
     """An exception in one line, its type in front where that says something."""
+    if found := _OTHER_TYPE.search(str(error)):
+        return f"an operation on {'integers' if 'Int' in found[1] else 'truth values'} is given something else"
     text = (str(error).strip().splitlines() or [""])[-1]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -36,6 +36,11 @@ def sum_and_max(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
 @operator("com.example::Branches", schedule="elementwise")
 def branches(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda *i: x(*i) if x(*i) > 0 else -x(*i), "branches")
+
+
+@operator("com.example::Halves", schedule="elementwise")
+def halves(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda *i: x(*i) // tirx.const(2, x.dtype), "halves")
 '''
 
 Capture = pytest.CaptureFixture[str]
@@ -136,6 +141,14 @@ def test_a_mistake_in_the_function_has_its_line_and_says_what_to_write(capsys: C
     text = refusal(capsys, 5, "--ops", "my_ops.py")
     line = 1 + OPS.splitlines().index(next(text for text in OPS.splitlines() if "if x(*i) > 0" in text))
     assert f"my_ops.py:{line}: error[TW2034]" in text and "tirx.Select" in text
+
+
+def test_floats_where_integers_belong(capsys: Capture) -> None:
+    save(own("Halves", ["a"], ["y"]))
+    text = refusal(capsys, 5, "--ops", "my_ops.py")
+    line = 1 + OPS.splitlines().index(next(text for text in OPS.splitlines() if "//" in text))
+    assert f"my_ops.py:{line}: error[TW2034]" in text and "tirx.floor(a / b)" in text
+    assert "an operation on integers is given something else" in text and "Metadata" not in text
 
 
 def test_only_the_outputs_that_are_used_are_computed(capsys: Capture) -> None:
