@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.arguments import PATH, expect, expect_count, sources
 from compiler.errors import InputError, Problem, UnsupportedError, UsageError
 from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.loaded import load as load_model
@@ -94,11 +95,14 @@ def compile(
     """
     from compiler.driver import Options, compile_model, schedule_of
     from compiler.report.compilation import report_of
+    from compiler.schedule.manual import Manual
 
-    if tune < 0:
-        raise UsageError(Problem("TW0002", f"tune is {tune}: it is a number of tiles, 0 for as many as usual"))
-    sources = (ops,) if isinstance(ops, str | os.PathLike) else tuple(ops)
-    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources, schedule, tune)
+    expect_count("tune", tune, "tiles", least=0)
+    if jobs is not None:
+        expect_count("jobs", jobs, "processes")
+    if schedule is not None:
+        expect("schedule", schedule, (*PATH, Manual), "a path")
+    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources(ops), schedule, tune)
     compilation = compile_model(_source(model), _chip(chip), options, observer)
     compiled = _named(compilation.model, model)
     report = report_of(replace(compilation, model=compiled))
@@ -132,7 +136,7 @@ def compile_operator(
     from compiler.operators import load_operators
     from compiler.single_operator import model_of, operator_called
 
-    load_operators(ops)
+    load_operators(sources(ops))
     model = model_of(operator_called(operator), inputs, attributes or {}, outputs)
     return compile(model, chip, host_kernels=host_kernels, cache=cache, jobs=jobs, observer=observer, tune=tune)
 
@@ -144,6 +148,7 @@ def load(
 
     Without ``host_kernels`` a model that holds code for the host is refused, before any of it is compiled.
     """
+    expect("what is loaded", source, (*PATH, bytes, Artifact, CompiledModel), "a path, bytes or an Artifact")
     return load_model(source.model if isinstance(source, Artifact) else source, host_kernels=host_kernels)
 
 
@@ -161,6 +166,7 @@ def _source(model: Any) -> str | os.PathLike[str] | bytes:
 
 
 def _chip(chip: str | os.PathLike[str] | Chip) -> Chip:
+    expect("chip", chip, (*PATH, Chip), "a name, the path of a .toml file, or a Chip")
     return chip if isinstance(chip, Chip) else load_chip(os.fspath(chip))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.arguments import expect, expect_count
 from compiler.errors import InvalidError, Problem, UsageError
 from compiler.operators import Declared, TensorType, find_called, refusals
 from compiler.operators.registry import declared as all_declared
@@ -49,6 +50,9 @@ def model_of(
     """
     from onnx import helper, numpy_helper
 
+    expect("inputs", inputs, (Mapping,), "types or arrays by name")
+    if outputs is not None:
+        expect_count("outputs", outputs, "results")
     types = {name: parsed_type(given) if isinstance(given, str) else given for name, given in inputs.items()}
     _check_names(declared, types)
     _check_shapes(types)
@@ -90,6 +94,7 @@ def _check_shapes(types: Mapping[str, Any]) -> None:
     from compiler.frontend.tensors import check_dims
 
     for name, one in types.items():
+        expect(f"input {name!r}", one, (TensorType, np.ndarray), 'a type, as "float32[37, 53]", or an array')
         if isinstance(one, TensorType) and (text := check_dims(one.shape, Limits())):
             raise InvalidError(Problem("TW2006", f"input {name!r}: {text}"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,41 @@ def test_a_model_is_a_path_bytes_or_a_model_and_a_chip_a_name_a_file_or_a_chip(t
     assert all(segments == programs[0] for segments in programs)
     with pytest.raises(UsageError, match="a model is a path, bytes or an onnx"):
         compiler.compile(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "option, said",
+    [
+        ({"chip": None}, "chip must be a name, the path of a .toml file, or a Chip; this is a NoneType"),
+        ({"ops": 5}, "ops must be a path"),
+        ({"ops": [5]}, "ops must be a path"),
+        ({"schedule": 3}, "schedule must be a path"),
+        ({"tune": 1.5}, "tune must be a number of tiles; this is a float"),
+        ({"tune": -1}, "tune is -1, but must be a number of tiles, at least 0"),
+        ({"jobs": 0}, "jobs is 0, but must be a number of processes, at least 1"),
+    ],
+)
+def test_an_option_that_is_something_else(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        compiler.compile(perceptron(), **{"chip": "tiny", **option})
+
+
+@pytest.mark.parametrize(
+    "inputs, outputs, said",
+    [
+        (["float32[5]"], None, "inputs must be types or arrays by name; this is a list"),
+        ({"x": None}, None, "input 'x' must be a type, as .* this is a NoneType"),
+        ({"x": "float32[5]"}, -1, "outputs is -1, but must be a number of results"),
+    ],
+)
+def test_inputs_and_outputs_of_an_operator_that_are_something_else(inputs: Any, outputs: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        compiler.compile_operator("Relu", inputs, "tiny", outputs=outputs)
+
+
+def test_nothing_is_loaded_of_nothing() -> None:
+    with pytest.raises(UsageError, match="what is loaded must be a path, bytes or an Artifact; this is a NoneType"):
+        compiler.load(None)  # type: ignore[arg-type]
 
 
 def test_open_dimensions_and_precision_are_given() -> None:

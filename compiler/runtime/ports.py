@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from compiler.arguments import expect
 from compiler.errors import InvalidError, Problem, UsageError
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.program import Buffer
@@ -53,12 +54,13 @@ def _family(onnx_dtype: str) -> str:
 
 def to_buffers(ports: Sequence[Port], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The contents of the input buffers, by buffer; raises with all that is wrong with the inputs."""
+    expect("inputs", inputs, (Mapping,), "arrays by name")
     named = {port.name: port for port in ports}
     problems = [_unknown(name, ports) for name in inputs if name not in named]
     missing = [_missing(port) for port in ports if port.name not in inputs]
     if problems or missing:
         raise UsageError([*problems, *missing])
-    arrays = {name: np.asarray(array) for name, array in inputs.items()}
+    arrays = {name: _array(name, given) for name, given in inputs.items()}
     problems = [fault for name, array in arrays.items() for fault in _faults(named[name], array)]
     if problems:
         raise InvalidError(problems)
@@ -81,6 +83,13 @@ def _unknown(name: str, ports: Sequence[Port]) -> Problem:
 
 def _missing(port: Port) -> Problem:
     return Problem("TW1601", f"no array is given for input {described(port)}")
+
+
+def _array(name: str, given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise InvalidError(Problem("TW1603", f"input {name} is no array: its rows differ in length")) from error
 
 
 def _faults(port: Port, array: np.ndarray) -> list[Problem]:

@@ -70,6 +70,17 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "input x has type float32; the array has float64" in text
 
 
+@pytest.mark.parametrize("inputs", [None, [np.zeros(3, np.float32)]])
+def test_inputs_have_names(inputs: Any) -> None:
+    with pytest.raises(UsageError, match="inputs must be arrays by name"):
+        to_buffers([HALF], inputs)
+
+
+def test_lists_of_different_lengths_are_no_array() -> None:
+    with pytest.raises(InvalidError, match="input ids is no array: its rows differ in length"):
+        given(WIDE, [[1], [1, 2]])
+
+
 def test_only_types_of_one_family_become_each_other() -> None:
     assert convertible("int64", "int32") and convertible("float64", "bf16") and convertible("bool", "bool")
     for onnx_dtype, dtype in (("int64", "fp32"), ("float32", "int32"), ("bool", "uint8"), ("uint8", "bool")):
