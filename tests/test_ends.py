@@ -224,7 +224,7 @@ def test_a_schedule_may_say_that_it_is_cut_again(tmp_path: Path) -> None:
     ('[[tail]]\ncalls = "a"', 2, "calls of a tail must be a list of names"),
     ('[[tail]]\ncalls = ["t"]\nclusters = -1', 2, "clusters of a tail must be a number of at least 0"),
     ('[[tail]]\ncalls = ["t"]\ncluster = 1', 2, "a tail has no cluster"),
-    ('[tail]\ncalls = ["t"]', 0, "tails must be written as [[tail]]"),
+    ('[tail]\ncalls = ["t"]', 2, "tails must be written as [[tail]]"),
     ('[[tail]]\ncalls = ["t"]\nclusters = 4', 2, "4 clusters cannot divide the batch"),
 ])  # fmt: skip
 def test_what_a_tail_cannot_be_is_told_with_its_line(tail: str, line: int, text: str) -> None:

@@ -29,8 +29,8 @@ from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
 FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
 MAX_FILE_BYTES = 4 << 20
 _HEADING = "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it"
-_TAIL = re.compile(r"\s*\[\[\s*[\"']?tail[\"']?\s*\]\]")
-_KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*=""")
+_TAIL = re.compile(r"\s*\[\[?\s*[\"']?tail[\"']?\s*\]")
+_KEY = re.compile(r"""\s*(?:["']?pieces["']?\s*\.\s*)?(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
 
 def load_schedule(path: Path) -> Manual:
@@ -61,23 +61,26 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
             lines.setdefault(next(group for group in found.groups() if group is not None), number)
     problems = Diagnostics()
 
+    def at(name: str) -> Place:
+        return Place(file, lines[name], 1) if name in lines else Place(file)
+
     def checked(name: str, value: Any, least: int = 1) -> None:
         if type(value) is not int or value < least:
-            problems.add("TW2630", f"{name} must be a number of at least {least}", Place(file, lines.get(name, 0), 1))
+            problems.add("TW2630", f"{name} must be a number of at least {least}", at(name))
 
     for name in tables.keys() - {"clusters", "tail", "pieces"}:
         known = "clusters, [[tail]], [pieces]"
-        problems.add("TW2630", f"a schedule has no {name}", Place(file, lines.get(name, 0), 1), known)
+        problems.add("TW2630", f"a schedule has no {name}", at(name), known)
     begins = [number for number, line in enumerate(text.split("\n"), 1) if _TAIL.match(line)]
-    tails = _tails(tables.get("tail", []), [Place(file, number, 1) for number in begins], problems)
+    tails = _tails(tables.get("tail", []), [Place(file, number, 1) for number in begins], at("tail"), problems)
     pieces = tables.get("pieces", {})
     if not isinstance(pieces, dict):
-        problems.add("TW2630", "pieces must be a table", Place(file, lines.get("pieces", 0), 1))
+        problems.add("TW2630", "pieces must be a table", at("pieces"))
         pieces = {}
     entries = {name: value if isinstance(value, dict) else {"pieces": value} for name, value in pieces.items()}
     for name, entry in entries.items():
         checked(name, entry.get("pieces"))
-        _check_flags(name, entry, Place(file, lines.get(name, 0), 1), problems)
+        _check_flags(name, entry, at(name), problems)
     if "clusters" in tables:
         checked("clusters", tables["clusters"], TOGETHER)
     problems.raise_if_any(InvalidError)
@@ -87,10 +90,10 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes, tails)
 
 
-def _tails(given: Any, places: Sequence[Place], problems: Diagnostics) -> tuple[Tail, ...]:
+def _tails(given: Any, places: Sequence[Place], otherwise: Place, problems: Diagnostics) -> tuple[Tail, ...]:
     found = list[Tail]()
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given) or len(given) != len(places):
-        problems.add("TW2630", "tails must be written as [[tail]]", places[0] if places else None)
+        problems.add("TW2630", "tails must be written as [[tail]]", places[0] if places else otherwise)
         return ()
     for entry, place in zip(given, places, strict=True):
         for key in entry.keys() - {"calls", "clusters"}:

@@ -144,4 +144,4 @@ class Manual:
         problems.raise_if_any(InvalidError)
 
     def place(self, name: str) -> Place:
-        return Place(self.file, self.lines.get(name, 0), 1)
+        return Place(self.file, self.lines[name], 1) if name in self.lines else Place(self.file)

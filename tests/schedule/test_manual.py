@@ -197,6 +197,8 @@ def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: st
     ("\nclusters = 'two'", 2), ("[pieces]\n'a' = 1\nb = 1.5", 3), ("[pieces]\na = ", 2),
     ("[pieces]\na = 1\nb = { pieces = 0 }", 3), ("[pieces]\na = { pieces = 1, after_all = 1 }", 2),
     ("[pieces]\n\na = { pieces = 1, break = true }", 3),
+    ('clusters = 1\npieces."b.c" = 0', 2), ("clusters = 1\npieces . b.pieces = 0", 2), ("[pieces]\na.pieces = 0", 2),
+    ("clusters = 1\n[tail]\ncalls = []", 2), ("clusters = 1\ntail = 3", 2), ('["pieces"."b"]', 0),
 ])  # fmt: skip
 def test_what_is_no_schedule_is_named(text: str, line: int) -> None:
     with pytest.raises(InvalidError) as caught:
