@@ -20,6 +20,7 @@ from compiler.frontend import Port as ModelPort
 from compiler.runtime.model import CompiledModel, HostSegment, Port, Segment
 from compiler.schedule.cuts import Cuts
 from compiler.schedule.manual import Manual
+from compiler.schedule.noted import is_view
 from compiler.schedule.storage import results_of
 from compiler.target import Chip
 from passes.graph.divide_batch import cut_values
@@ -65,17 +66,28 @@ def cut(imported: Imported, first: Collection[str]) -> Ends | None:
 
 def ends_as_told(imported: Imported, manual: Manual) -> Ends:
     """As a schedule says."""
-    tail, names = manual.tails[0], {call.name for call in graph.read(imported.module["main"]).calls}
+    tail, body = manual.tails[0], graph.read(imported.module["main"])
+    names = {call.name for call in body.calls}
     problems = Diagnostics()
     for name in tail.calls:
         if name not in names:
             problems.add("TW2631", f"the model has no call {name}", tail.place)
     problems.raise_if_any(InvalidError)
-    found = cut(imported, tail.calls)
+    found = cut(imported, _with_members(imported.module, body, tail.calls, manual.pieces))
     if found is None:
         text = "a tail is some of the calls, and what needs their results: these are none, or all that are left"
         raise InvalidError(Problem("TW2632", text, tail.place))
     return found
+
+
+def _with_members(module: Any, body: graph.Body, first: Collection[str], named: Collection[str]) -> set[str]:
+    """Calls, and those that they share a kernel with: a schedule names the last one, and no other kernel reads them."""
+    found = {name for name in first if name in named}
+    for call in reversed(body.calls):
+        readers = {reader and reader.name for reader in body.consumers.get(call.var, ())}
+        if call.name not in named and not is_view(module, call) and readers and readers <= found:
+            found.add(call.name)
+    return found.union(first)
 
 
 def tails_of(whole: Imported, models: Sequence[Imported]) -> list[tuple[str, ...]]:

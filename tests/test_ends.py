@@ -205,6 +205,18 @@ def test_a_schedule_says_where_a_model_is_cut(tmp_path: Path) -> None:
     check(moved, source())
 
 
+def test_a_tail_may_be_called_by_the_last_one_of_its_kernel(tmp_path: Path) -> None:
+    """As pieces are: the product is m, and what follows it n."""
+    path = tmp_path / "schedule.toml"
+    for name in ("m", "n"):
+        path.write_text(
+            f'clusters = 0\n[[tail]]\ncalls = ["{name}"]\nclusters = 1\n[pieces]\nf = 1\nt = 1\nn = 1\ny = 1\n'
+        )
+        found = compiler.compile(source(), TW1, schedule=path)
+        assert 'calls = ["m"]' in found.schedule
+        check(found, source())
+
+
 def test_a_schedule_may_say_that_it_is_cut_again(tmp_path: Path) -> None:
     pieces = "".join(f'"{name}" = 1\n' for name in ("f", "n", "y"))
     tails = '\n[[tail]]\ncalls = ["t"]\nclusters = 0\n\n[[tail]]\ncalls = ["y"]\nclusters = 1\n'
