@@ -105,6 +105,11 @@ def reduced_from(stage: str) -> TilewrightError:
     return UnsupportedError(Problem("TW2119", text, hint="leave it out, and add the value in a stage behind it"))
 
 
+def reads_outside(stage: str, tensor: str, index: int, axis: int, extent: int) -> TilewrightError:
+    text = f"stage {stage!r} reads {tensor!r} at {index} of axis {axis}, which has {extent} elements"
+    return InvalidError(Problem("TW2129", text, hint="read what is there: tirx.if_then_else(condition, read, other)"))
+
+
 def declared_badly(where: str, rule: str, hint: str = "") -> TilewrightError:
     return InvalidError(Problem("TW2120", f"{where}: {rule}", hint=hint))
 

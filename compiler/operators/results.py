@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.operators import refusals
+from compiler.operators.reads import check_reads
 from compiler.tir.scopes import ISA_DTYPE
 
 # The chips do not have them, but ONNX's quantisation does: kernels of these run on the host.
@@ -57,6 +58,7 @@ def check_stages(results: Sequence[Any]) -> None:
             name = str(getattr(call.op, "name", call.op))
             if name in _OUTSIDE:
                 raise refusals.calls_outside(tensor.op.name, name)
+        check_reads(tensor.op, calls)
         waiting += list(tensor.op.input_tensors)
 
 

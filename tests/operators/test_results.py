@@ -58,6 +58,15 @@ def sum_and_more(x: te.Tensor) -> te.Tensor:
     return te.compute((1,), lambda i: te.sum(x[k], axis=k, init=tirx.const(100, "float32")), "more")
 
 
+def next_ones(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda i: x[i + 1], "next")
+
+
+def those_before(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((1, 3), "k")
+    return te.compute(x.shape, lambda i: te.sum(x[i - k], axis=k), "before")
+
+
 @pytest.mark.parametrize(
     "function, kind, code, message",
     [
@@ -69,6 +78,8 @@ def sum_and_more(x: te.Tensor) -> te.Tensor:
         (place_of_largest, UnsupportedError, "TW2118", "stage 'largest' reduces several values at once"),
         (sum_of_first, UnsupportedError, "TW2119", "stage 'first' reduces under a condition"),
         (sum_and_more, UnsupportedError, "TW2119", "stage 'more' begins its reduction with a value of its own"),
+        (next_ones, InvalidError, "TW2129", "stage 'next' reads 'x' at 3 of axis 0, which has 3 elements"),
+        (those_before, InvalidError, "TW2129", "stage 'before' reads 'x' at -2 of axis 0"),
         (from_outside, UnsupportedError, "TW2117", "stage 'sine' calls a function that is not of TE"),
     ],
 )
@@ -81,3 +92,22 @@ def test_a_result_that_cannot_be_compiled(
     (problem,) = caught.value.problems
     assert problem.code == code and problem.message.startswith("test::Wrong: ") and message in problem.message
     assert problem.hint or code == "TW2115"
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        lambda x, i: x[2 - i],
+        lambda x, i: tirx.if_then_else(i < 2, x[i + 1], x[0]),
+        lambda x, i: tirx.Select(i < 2, x[i + 1], x[0]),
+        lambda x, i: x[tirx.min(i + 1, 2)],
+        lambda x, i: x[(i + 1) % 3],
+        lambda x, i: x[x[i].astype("int32")],
+    ],
+)
+def test_what_may_be_read_is(element: Callable[[Any, Any], Any]) -> None:
+    def chosen(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i: element(x, i), "chosen")
+
+    operator("test::Right", schedule="elementwise")(chosen)
+    assert find_called("test::Right").kernels([TensorType((3,), "float32")], {})
