@@ -24,6 +24,7 @@ from compiler.cost import Unpredictable, predict
 from compiler.emission.errors import NotEmittable
 from compiler.errors import CapacityError, Problem
 from compiler.graph import attribute
+from compiler.isa.encoding import instr_faults
 from compiler.operators.own_schedules import own_template
 from compiler.target import Chip
 from compiler.tiling.masters import has_master
@@ -237,6 +238,7 @@ class _Lowering:
     def _generated(self, subject: Any, passes: Sequence[Any], choice: Choice, *, draft: bool = False) -> Kernel:
         lowered = pipeline.run(passes, subject, self.chip, self.observer)
         code = generate(lowered, self.chip, self.name, draft=draft)
+        _check_encodable(code)
         if not draft and attribute(lowered, FAR_AHEAD):
             in_turn = pipeline.run(passes, subject.with_attr(IN_TURN, 1), self.chip, self.observer)
             other = generate(in_turn, self.chip, self.name)
@@ -256,6 +258,14 @@ class _Lowering:
 
     def unscheduled(self, where: str, error: ScheduleError) -> None:
         self.roads.append(Road(where, f"TVM cannot schedule it: {str(error).strip().splitlines()[-1]}"))
+
+
+def _check_encodable(code: KernelCode) -> None:
+    """Raises NotEmittable where an instruction cannot hold a number: some are known at the end only."""
+    count = len(code.instrs)
+    for index, instr in enumerate(code.instrs):
+        for fault in instr_faults(instr, index, count):
+            raise NotEmittable(Problem("TW5601", f"instruction {instr.row.mnemonic} cannot be encoded: {fault}"))
 
 
 def _cycles(code: KernelCode, chip: Chip) -> float:

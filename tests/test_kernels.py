@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,14 @@ def test_another_template_is_tried_where_none_of_the_tiles_fits(monkeypatch: pyt
     kernel = compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
     assert "on one core" in kernel.tile
     assert "no row computes it" in kernel.roads[0].why
+
+
+def test_a_number_that_an_instruction_cannot_hold_ends_a_road(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = iter(["kw is 256; allowed: 1 to 255"])
+    monkeypatch.setattr(kernels, "instr_faults", lambda *_: list(itertools.islice(faults, 1)))
+    kernel = compile_kernel(doubled(), "elementwise", CHIP, Observer(), "double")
+    assert kernel.tile != kernel.roads[0].what
+    assert "cannot be encoded: kw is 256; allowed: 1 to 255" in kernel.roads[0].why
 
 
 def test_all_roads_are_listed_when_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

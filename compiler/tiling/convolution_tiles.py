@@ -29,6 +29,7 @@ N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)  # axes of the product
 PLACES = (N, DO, HO, WO)
 BLOCK_BYTES = 32
 MOST_ROWS = 4095  # of one instruction
+MOST_COLUMNS = 255  # of the kernel, that one instruction is told of: a part of a row is told of its step's alone
 LEAST_PIECES = 4  # of a core's results, so that vector unit, stores and fixpipe work side by side
 STEPS_AHEAD = 7  # of a chunk: what MTE1's queue holds, so that the loads of the next chunk are dispatched in time
 
@@ -241,14 +242,18 @@ def _areas(problem: Problem, most: int, *, in_chain: bool) -> Iterator[tuple[int
     rows of several images.
     """
     height, width = problem.extents[HO], problem.extents[WO]
-    if width <= most:
+    may_be_whole = problem.kernel[1] <= MOST_COLUMNS
+    if width <= most and may_be_whole:
         most_rows = min(height, most // width)
         rows = {ceil_div(height, ceil_div(height, r)) for r in range(1, most_rows + 1)}
         yield from ((r, width, 1) for r in sorted(rows))
-    if width > FRACTAL and width > most // 4:
+    if (width > FRACTAL and width > most // 4) or not may_be_whole:
         parts = range(2, ceil_div(width, FRACTAL) + 1)
-        yield from ((1, c, 1) for c in sorted({ceil_to(ceil_div(width, p), FRACTAL) for p in parts}) if c <= most)
-    if problem.windows.axes.image_rows and not in_chain:
+        columns = {ceil_to(ceil_div(width, p), FRACTAL) for p in parts}
+        # More columns than a row has are a part of it, too.
+        columns |= set() if may_be_whole else {ceil_to(width + 1, FRACTAL)}
+        yield from ((1, c, 1) for c in sorted(columns) if c <= most)
+    if problem.windows.axes.image_rows and may_be_whole and not in_chain:
         images, most_images = problem.extents[DO], most // (height * width)
         counts = {ceil_div(images, ceil_div(images, count)) for count in range(2, min(images, most_images) + 1)}
         yield from ((height, width, count) for count in sorted(counts))

@@ -10,7 +10,7 @@ from tvm import tirx
 from compiler.emission.cube.feature_maps import Axes, map_mark
 from compiler.emission.cube.windows import Windows
 from compiler.emission.nest import Surroundings
-from tests.emission.nests import buffer, emitted, load, nest, outer
+from tests.emission.nests import buffer, emitted, load, nest, outer, reasons
 
 AXES = Axes(1, 2, 3)
 SAME_3X3 = Windows(AXES, 3, (1, 1), (1, 1), 1, True)
@@ -122,6 +122,14 @@ def test_a_column_of_the_kernel_is_a_range_of_k() -> None:
     assert emitted(statement).partition("], ")[2] == (
         "l1[0, 0, 0, 0], 32, 16, 0, 32, 4, 8, 640, 1, 3, 1, 1, 1, 1, 0, 1, 0, 1"
     )
+
+
+def test_whole_rows_are_told_of_all_columns_of_the_kernel() -> None:
+    """However few of them a nest has: more than an instruction takes are refused."""
+    held = buffer("shared.l1", "float16", 1, 32, 5, 300)
+    said = Windows(AXES, 256, (1, 1), (1, 1), 0, True)
+    statement = windows(held, said, (4, 8, 1, 1, 2, 16), lambda o, _: o, lambda o, k: o + k, lambda *_: True)
+    assert reasons(statement) == ["img2col: kw must be in 1..255, not 256"]
 
 
 def test_windows_wholly_in_the_padding_are_zeros() -> None:

@@ -45,6 +45,14 @@ CASES: list[dict[str, Any]] = [
     {"x": (1, 34, 20), "w": (40, 17, 1), "pads": (3, 2), "strides": (2,), "dilations": (3,), "group": 2},
 ]
 
+# More columns of the kernel than an instruction is told of: parts of rows, or of longer ones than there are.
+WIDE: list[dict[str, Any]] = [
+    {"x": (1, 4, 340), "w": (5, 4, 260), "pads": (3, 2)},
+    {"x": (1, 9, 275), "w": (5, 9, 260)},
+    {"x": (1, 1, 900), "w": (3, 1, 256), "strides": (63,)},
+    {"x": (1, 3, 5, 300), "w": (4, 3, 2, 256), "strides": (1, 2)},
+]
+
 
 def name_of(case: dict[str, Any]) -> str:
     return "-".join("x".join(map(str, v)) if isinstance(v, tuple) else f"{k}{v}" for k, v in case.items())
@@ -138,6 +146,12 @@ def check(
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_attributes(chip: str, case: dict[str, Any]) -> None:
     check(chip, case, "float16")
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tw2"])
+@pytest.mark.parametrize("case", WIDE, ids=name_of)
+def test_wide_kernels(chip: str, case: dict[str, Any]) -> None:
+    check(chip, case, "float32")
 
 
 @pytest.mark.parametrize("chip", CHIPS)

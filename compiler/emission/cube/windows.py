@@ -261,11 +261,12 @@ class _Read:
         rows = bound(self.images) * bound(self.rows.output)
         m = rows * bound(self.columns.output)
         kernel = (bound(self.rows.kernel), bound(self.columns.kernel))
+        told = (kernel[0], said.kernel_columns) if said.whole_rows else kernel
         k = bound(self.c1) * kernel[0] * kernel[1] * k0
         height = (rows - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
-        width = (bound(self.columns.output) - 1) * said.strides[1] + (kernel[1] - 1) * said.dilations[1] + 1
+        width = (bound(self.columns.output) - 1) * said.strides[1] + (told[1] - 1) * said.dilations[1] + 1
         stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
-        return (0, 0, m, k, 0, 0, height, width, stride, *kernel, *said.strides, *said.dilations, 0, 0, 0, 0)
+        return (0, 0, m, k, 0, 0, height, width, stride, *told, *said.strides, *said.dilations, 0, 0, 0, 0)
 
     def build(self) -> Any:
         nest, said, rows, columns = self.nest, self.said, self.rows, self.columns
