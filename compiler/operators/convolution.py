@@ -11,7 +11,7 @@ from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.matmul import cast_stage, product_dtype
-from compiler.operators.phases import by_phases
+from compiler.operators.phases import by_long_steps, by_phases
 from compiler.operators.registry import composition, operator
 from compiler.operators.windows import Windows
 
@@ -73,15 +73,16 @@ def convolve(
     The cube pads with zeros only, so other paddings are put around the input first. It works on a whole block of
     channels: groups that have fewer, down to one channel in depthwise convolutions, share a block.
     """
-    outputs, channels = shape_of(w)[:2]
+    outputs = shape_of(w)[0]
     if pad_value and any(windows.pads):
         around = (0, 0, *windows.begins, 0, 0, *windows.ends)
         value = np.array([pad_value], dtype_of(x))
         x = graph.call("Pad", x, np.array(around, np.int64), value)
         windows = Windows.of(shape_of(x)[2:], windows.kernel, windows.strides, None, windows.dilations)
+    x, w, windows = by_long_steps(graph, x, w, windows, group, channel_block(dtype_of(w)))
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, channel_block(dtype_of(w)))
-        channels = shape_of(w)[1]
+    channels = shape_of(w)[1]
     blocks = -(-group // max(1, channel_block(dtype_of(w)) // channels))
     sharing = -(-group // blocks)
     if sharing > 1:

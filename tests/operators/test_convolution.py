@@ -9,7 +9,7 @@ import pytest
 
 from compiler.errors import InvalidError
 from compiler.operators.convolution import conv, convolution_windows
-from compiler.operators.phases import by_phases
+from compiler.operators.phases import by_long_steps, by_phases
 from tests.operators.evaluate import Eager, Known, evaluate
 from tests.operators.oracle import floats, onnxruntime_node
 
@@ -27,6 +27,14 @@ CONVOLUTIONS: list[tuple[Shape, Shape, dict[str, Any]]] = [
     ((1, 2, 27), (3, 2, 9), {"strides": [9]}),
     ((2, 1, 4, 3, 16), (2, 1, 2, 3, 8), {"strides": [2, 3, 8]}),
     ((1, 3, 9, 24), (5, 3, 4, 8), {"strides": [4, 8]}),  # a row is left over
+    # In longer steps than the cube takes.
+    ((2, 1, 700), (3, 1, 200), {"strides": [80]}),
+    ((1, 6, 300), (4, 3, 70), {"strides": [64], "group": 2, "pads": [5, 90]}),
+    ((1, 4, 400), (4, 1, 3), {"strides": [70], "group": 4, "dilations": [50], "pads": [7, 1]}),
+    ((1, 2, 5, 200), (3, 2, 3, 30), {"strides": [2, 65], "pads": [1, 0, 0, 3], "dilations": [1, 2]}),
+    ((1, 2, 150, 140), (3, 2, 5, 66), {"strides": [70, 64], "pads": [0, 2, 0, 0]}),
+    ((1, 2, 2, 90, 3), (3, 2, 2, 20, 2), {"strides": [1, 65, 1]}),
+    ((1, 2, 700), (3, 2, 260), {"strides": [3], "pads": [4, 0]}),  # with a longer kernel
 ]
 
 
@@ -131,6 +139,32 @@ def test_steps_over_few_channels_become_channels(
     result = conv(Eager(), Known(x), Known(w, is_constant=True), Known(b), **given)
     np.testing.assert_allclose(result.array, expected, rtol=2e-3, atol=2e-2)
     assert ("tilewright::Convolution", (1, 1)) in called
+
+
+@pytest.mark.parametrize(
+    "w_shape, step, given, becomes",
+    [
+        ((2, 1, 3), 64, {"is_known": False}, (2, 64, 1)),  # a longer step than the cube takes
+        ((2, 3, 65), 64, {"group": 2, "is_known": False}, (2, 192, 2)),
+        ((2, 1, 3), 64, {"hole": 40}, (2, 64, 2)),
+        ((2, 1, 3), 63, {}, (2, 1, 3)),
+        ((2, 9, 256), 3, {"is_known": False}, (2, 27, 86)),  # a longer kernel
+        ((2, 9, 255), 3, {}, (2, 9, 255)),  # as many blocks almost
+        ((2, 9, 256), 1, {}, (2, 9, 256)),  # no steps
+        ((2, 2, 16), 4, {}, (2, 8, 4)),  # a quarter of the blocks
+        ((2, 2, 16), 4, {"is_known": False}, (2, 2, 16)),
+        ((2, 2, 16), 4, {"hole": 2}, (2, 2, 16)),
+        ((2, 2, 12), 4, {}, (2, 2, 12)),  # of few
+    ],
+)
+def test_steps_along_one_axis_become_channels(w_shape: Shape, step: int, given: dict[str, Any], becomes: Shape) -> None:
+    group, hole = given.get("group", 1), given.get("hole", 1)
+    x, w = Known(floats(0, 1, w_shape[1] * group, 400)), Known(floats(1, *w_shape), given.get("is_known", True))
+    windows = convolution_windows(x, w, (step,), None, (hole,), "NOTSET", group)
+    _, weights, after = by_long_steps(Eager(), x, w, windows, group, 8)
+    assert weights.shape == becomes
+    assert after.outputs == windows.outputs
+    assert after.strides == ((step,) if becomes == w_shape else (1,))
 
 
 @pytest.mark.parametrize(
