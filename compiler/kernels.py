@@ -45,6 +45,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "attention": ("attention", "attention_in_parts"),
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),
+    "sorting": ("sorting", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }

@@ -1,26 +1,31 @@
-"""TopK by counting: how many elements of a row come before each is its rank, and its place in the result.
+"""TopK: the best of each block of a row in order, of these again, and so on until one block is left.
 
-No element is compared under a condition, so that the vector unit does all of it: for rows of up to a few thousand the
-square of their length is cheaper than the scalar unit's loops.
+Sorting takes more for each element the longer a block is, but of short ones more candidates are left, and each round
+is a kernel. Blocks of a round go to different cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from math import inf
 
 import numpy as np
-from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.axes import existing_axis
-from compiler.operators.broadcast import dtype_of, shape_of
+from compiler.operators.broadcast import shape_of
 from compiler.operators.graph import Graph, Value
-from compiler.operators.registry import composition, operator
+from compiler.operators.registry import composition
 from compiler.operators.signature import Constant, only
 
-# Measured on tw1: a row of 1000 takes 27k cycles and one of 4096 252k; scalar loops take about 2.7k for each element.
-MAX_RANKED = 4096
+# Up to so many elements the sort merges as often, four runs into one: from runs of 32.
+BLOCKS = (128, 512, 2048, 8192)
+MOST_SORTED = BLOCKS[-1]  # at once: UB holds them with their places
+_LEFT = 0.9  # of the elements, that a round may leave
+# What a choice of blocks is compared by, near those of tw1 and tw2: measured cycles of a kernel without work, and
+# elements that the vector unit works on at once.
+_CORES, _KERNEL_CYCLES, _LANES = 20, 1000, 48
+_SORT_CYCLES, _MERGE_CYCLES = 16, 78  # of as many elements
 
 
 @composition("TopK")
@@ -35,63 +40,51 @@ def top_k(
     if count == 1:
         best, place = ("ReduceMax", "ArgMax") if largest else ("ReduceMin", "ArgMin")
         return graph.call(best, x, np.array([axis]), keepdims=True), graph.call(place, x, axis=axis, keepdims=True)
-    if extent > MAX_RANKED:
+    if block_of(extent, count) is None:
         values, indices = graph.call("tilewright::TopKByLoops", x, k=count, axis=axis, largest=largest)
         return values, indices
-    rank = graph.call("tilewright::Rank", x, axis=axis, largest=largest)
-    return (
-        graph.call("tilewright::AtRank", x, rank, k=count, axis=axis),
-        graph.call("tilewright::IndexOfRank", rank, k=count, axis=axis),
-    )
+    last = len(shape_of(x)) - 1
+    perm = (*(other for other in range(last + 1) if other != axis), axis)
+    turned = x if axis == last else graph.call("Transpose", x, perm=perm)
+    rows = graph.call("Reshape", turned, np.array([-1, extent]))
+    found = [
+        graph.call("Reshape", each, np.array([*shape_of(turned)[:-1], count]))
+        for each in _best(graph, rows, None, count, largest)
+    ]
+    if axis != last:
+        found = [graph.call("Transpose", each, perm=tuple(map(perm.index, range(last + 1)))) for each in found]
+    values, indices = found
+    return values, indices
 
 
-@operator("tilewright::Rank", schedule="reduction")
-def rank(x: te.Tensor, *, axis: int, largest: bool = True) -> te.Tensor:
-    """How many elements along ``axis`` come before each; float32, in which any count up to MAX_RANKED is exact."""
-    shape = shape_of(x)
-    other = te.reduce_axis((0, shape[axis]), "other")
-
-    def count(*i: Any) -> Any:
-        mine, theirs = x[i], x[_with(i, axis, other)]
-        before = theirs > mine if largest else theirs < mine
-        first_of_equal = tirx.all(tirx.EQ(theirs, mine), other < i[axis])
-        return te.sum(tirx.Select(tirx.any(before, first_of_equal), _f32(1), _f32(0)), axis=other)
-
-    return te.compute(shape, count, "rank")
+def _best(graph: Graph, x: Value, places: Value | None, k: int, largest: bool) -> tuple[Value, Value]:
+    """Of rows, of whose elements ``places`` says where they were."""
+    block = block_of(shape_of(x)[1], k)
+    values, indices = graph.call("tilewright::BestOfBlocks", x, places, block=block, k=k, largest=largest)
+    return (values, indices) if shape_of(values)[1] == k else _best(graph, values, indices, k, largest)
 
 
-@operator("tilewright::AtRank", schedule="reduction")
-def at_rank(x: te.Tensor, rank: te.Tensor, *, k: int, axis: int) -> te.Tensor:
-    """The elements of the first ``k`` ranks."""
-    shape = shape_of(x)
-    position = te.reduce_axis((0, shape[axis]), "position")
-    least = tirx.min_value(dtype_of(x))
-
-    def element(*i: Any) -> Any:
-        place = _with(i, axis, position)
-        here = tirx.EQ(rank[place], i[axis].astype("float32"))
-        return te.max(tirx.Select(here, x[place], least), axis=position)
-
-    return te.compute(_with(shape, axis, k), element, "at_rank")
+def block_of(length: int, k: int) -> int | None:
+    """The elements of each block but the last, which has ``k`` at least; None where no blocks leave fewer elements."""
+    return _cheapest(length, k)[1]
 
 
-@operator("tilewright::IndexOfRank", schedule="reduction")
-def index_of_rank(rank: te.Tensor, *, k: int, axis: int) -> te.Tensor:
-    """Where the first ``k`` ranks are."""
-    shape = shape_of(rank)
-    position = te.reduce_axis((0, shape[axis]), "position")
-
-    def index(*i: Any) -> Any:
-        here = tirx.EQ(rank[_with(i, axis, position)], i[axis].astype("float32"))
-        return te.sum(tirx.Select(here, position.astype("float32"), _f32(0)), axis=position)
-
-    found = te.compute(_with(shape, axis, k), index, "index_of_rank")
-    return te.compute(shape_of(found), lambda *i: found[i].astype("int32"), "index")
-
-
-def _with(indices: Sequence[Any], axis: int, index: Any) -> tuple[Any, ...]:
-    return (*indices[:axis], index, *indices[axis + 1 :])
+@cache
+def _cheapest(length: int, k: int) -> tuple[float, int | None]:
+    """The cycles of all rounds, and the block of the first."""
+    found: list[tuple[float, int | None]] = [(inf, None)]
+    if length <= MOST_SORTED:
+        found = [(_KERNEL_CYCLES + _sort_cycles(length), length)]
+    for most in BLOCKS:
+        count = -(-length // most)
+        block = -(-length // count)
+        if count > 1 and count * k <= length * _LEFT and length - (count - 1) * block >= k:
+            rest, further = _cheapest(count * k, k)
+            if further is not None:
+                found.append((_KERNEL_CYCLES + -(-count // _CORES) * _sort_cycles(block) + rest, block))
+    return min(found, key=lambda one: one[0])
 
 
-def _f32(value: float) -> Any:
-    return tirx.const(value, "float32")
+def _sort_cycles(length: int) -> float:
+    merges = next((number for number, most in enumerate((32, *BLOCKS)) if length <= most), len(BLOCKS))
+    return -(-length // _LANES) * (_SORT_CYCLES + merges * _MERGE_CYCLES)

@@ -39,6 +39,7 @@ SCHEDULES: dict[str, str] = {
     "scatter": "rows put where the data says",
     "recurrence": "steps that each need the result of the one before",
     "suppression": "steps that each drop what is too near the best",
+    "sorting": "rows, block by block, in order of their elements",
     "attention": "softmax between two products",
     "view": "the same bytes under another shape; so is what only moves elements, and leaves them in order",
     "library": "loops of its own: the function returns a PrimFunc",

@@ -8,23 +8,16 @@ from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from compiler.operators.broadcast import dtype_of, shape_of
-from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store, when
+from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store
 from compiler.operators.registry import operator
 
 
 @operator("tilewright::TopKByLoops", schedule="library")
 def top_k_by_loops(x: te.Tensor, *, k: int, axis: int, largest: bool = True) -> tirx.PrimFunc:
-    """As TopK, for rows too long to compare every two elements.
-
-    A few are kept in a list, in which each element that belongs there is inserted. More come out of a merge sort.
-    """
+    """As TopK, for rows of which more are wanted than are sorted at once: a merge sort."""
     shape = shape_of(x)
-    extent, count = shape[axis], k
-    rows = _Rows(shape, axis, count, largest)
-    # An insertion walks the list: with more than this, its worst case is slower than merging.
-    few = count <= 2 * extent.bit_length()
-    body = rows.insert if few else rows.merge
-    result = (*shape[:axis], count, *shape[axis + 1 :])
+    result = (*shape[:axis], k, *shape[axis + 1 :])
+    body = _Rows(shape, axis, k, largest).merge
     return prim_function([x], [(result, dtype_of(x)), (result, "int32")], body)
 
 
@@ -37,39 +30,6 @@ class _Rows:
         self.extent = shape[axis]
         self.count = count
         self.largest = largest
-
-    def insert(self, source: Buffer, values: Buffer, indices: Buffer) -> None:
-        """A list of ``count`` elements and their positions, ordered at any time; position -1 is a free place."""
-        kept = scratch((self.count,), str(source.dtype))
-        places = scratch((self.count,), "int32")
-        moving = scratch((1,), str(source.dtype))
-        moving_place = scratch((1,), "int32")
-        zero = tirx.const(0, str(source.dtype))
-
-        def comes_before(p: Any) -> Any:
-            return tirx.any(
-                places[p] < 0,
-                self._better(moving[0], kept[p]),
-                tirx.all(tirx.EQ(moving[0], kept[p]), moving_place[0] < places[p]),
-            )
-
-        held = [kept, places, moving, moving_place]
-        with ordered_block("insert", [source, *held], [values, indices, *held]), loops(*self.outer) as row:
-            with loops(self.count) as (p,):
-                store(kept, zero, p)
-                store(places, tirx.const(-1, "int32"), p)
-            with loops(self.extent) as (i,):
-                store(moving, source[self._at(row, i)], 0)
-                store(moving_place, i, 0)
-                with when(comes_before(self.count - 1)), loops(self.count) as (p,), when(comes_before(p)):
-                    value, place = T.Bind(kept[p]), T.Bind(places[p])
-                    store(kept, moving[0], p)
-                    store(places, moving_place[0], p)
-                    store(moving, value, 0)
-                    store(moving_place, place, 0)
-            with loops(self.count) as (p,):
-                store(values, kept[p], *self._at(row, p))
-                store(indices, places[p], *self._at(row, p))
 
     def merge(self, source: Buffer, values: Buffer, indices: Buffer) -> None:
         """Positions in runs of 1, 2, 4, ... elements that are in order, merged from one list into the other."""

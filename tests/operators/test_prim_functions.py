@@ -42,7 +42,7 @@ REGIONS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
 }
 LOOPS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
-    "insert": ("tilewright::TopKByLoops", [X], {"k": 3, "axis": 2}),
+    "insert": ("tilewright::BestOfBlocks", [TensorType((6, 10), "float32")], {"block": 4, "k": 2}),
     "merge": ("tilewright::TopKByLoops", [X], {"k": 10, "axis": 2}),
     "cumsum": ("tilewright::CumSumByLoops", [X], {"axis": 1, "exclusive": False, "reverse": False}),
     "scatter": ("ScatterND", [X, TensorType((2, 1), "int32"), TensorType((2, 6, 10), "float32")], {}),

@@ -9,6 +9,7 @@ from compiler.errors import TilewrightError
 from compiler.kernels import compile_kernel
 from compiler.operators import TensorType, find_called
 from compiler.operators.detection import VALID_COUNT
+from compiler.operators.ranking import MOST_SORTED, block_of
 from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
@@ -60,6 +61,37 @@ def test_top_k_of_a_long_row() -> None:
     values, indices = evaluate("TopK", x, np.array([4]), constants=[1])
     assert values.tolist() == [4999, 4998, 4997, 4996]
     np.testing.assert_array_equal(x[indices], values)
+
+
+@pytest.mark.parametrize(("shape", "axis", "k"), [((700,), 0, 9), ((2, 1100), 1, 50), ((1300, 2), 0, 3)])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k_in_rounds(shape: tuple[int, ...], axis: int, k: int, largest: int) -> None:
+    assert (block_of(shape[axis], k) or 0) < shape[axis]
+    x = RNG.integers(-20, 20, shape).astype(np.float32)
+    count = np.array([k], np.int64)
+    expected = onnxruntime_node("TopK", [x, count], outputs=2, axis=axis, largest=largest)
+    for mine, theirs in zip(
+        evaluate("TopK", x, count, constants=[1], axis=axis, largest=largest), expected, strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("length", "k"), [(2, 2), (4096, 8), (5000, 8), (32000, 40), (151936, 50), (4096, 4096), (8191, 8191), (9001, 4000)]
+)
+def test_rounds_of_a_sort_end_and_their_last_blocks_have_enough(length: int, k: int) -> None:
+    block = block_of(length, k)
+    assert block is not None
+    while block < length:
+        assert min(block, (length - 1) % block + 1) >= k
+        count = -(-length // block)
+        assert count * k < length
+        length, block = count * k, block_of(count * k, k) or 0
+    assert block == length <= MOST_SORTED
+
+
+def test_of_what_no_block_leaves_less_all_is_sorted_by_loops() -> None:
+    assert block_of(10_000, 9_000) is None
 
 
 def test_top_k_takes_k_as_an_attribute_and_checks_it() -> None:
