@@ -46,6 +46,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "recurrence": ("recurrence", "plain"),
     "suppression": ("suppression", "plain"),
     "sorting": ("sorting", "plain"),
+    "running": ("running", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }

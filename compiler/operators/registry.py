@@ -40,6 +40,7 @@ SCHEDULES: dict[str, str] = {
     "recurrence": "steps that each need the result of the one before",
     "suppression": "steps that each drop what is too near the best",
     "sorting": "rows, block by block, in order of their elements",
+    "running": "sums and products of all elements before each one",
     "attention": "softmax between two products",
     "view": "the same bytes under another shape; so is what only moves elements, and leaves them in order",
     "library": "loops of its own: the function returns a PrimFunc",

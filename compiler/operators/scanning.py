@@ -2,102 +2,66 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
 
 from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
-from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, region, scratch, store
-from compiler.operators.registry import composition, operator
+from compiler.operators.registry import composition
+from compiler.operators.running import KINDS, NARROW
 from compiler.operators.signature import Constant, only
 
-# Of so few elements loops of the scalar unit take no longer than a kernel for each doubling.
-_FEW_ELEMENTS = 16
+LONGEST = 8192  # elements of a row that is one piece
+COMBINE = {"Sum": "Add", "Prod": "Mul"}
 
 
 @composition("CumSum")
 def cum_sum(graph: Graph, x: Value, axis: Constant, *, exclusive: bool = False, reverse: bool = False) -> Any:
-    return _doubling(graph, "Sum", x, int(only("axis", axis)), exclusive, reverse)
+    return _along(graph, "Sum", x, int(only("axis", axis)), exclusive, reverse)
 
 
 @composition("CumProd")
 def cum_prod(graph: Graph, x: Value, axis: Constant, *, exclusive: bool = False, reverse: bool = False) -> Any:
-    return _doubling(graph, "Prod", x, int(only("axis", axis)), exclusive, reverse)
+    return _along(graph, "Prod", x, int(only("axis", axis)), exclusive, reverse)
 
 
-def _doubling(graph: Graph, what: str, x: Value, axis: int, exclusive: bool, reverse: bool) -> Any:
-    """Each element with the one before it, then each of these with the one two before it, and so on: the vector unit
-    goes through all elements as often as their number along the axis can be halved.
-
-    A type of 16 bits is accumulated in float32 and rounded once at the end.
-    """
-    shape, dtype = shape_of(x), dtype_of(x)
-    axis = existing_axis(axis, len(shape))
-    if math.prod(shape) <= _FEW_ELEMENTS:
-        return graph.call(f"tilewright::Cum{what}ByLoops", x, axis=axis, exclusive=exclusive, reverse=reverse)
-    neutral, combine, extent = (0, "Add", shape[axis]) if what == "Sum" else (1, "Mul", shape[axis])
-    result = as_dtype(graph, x, "float32") if dtype in ("float16", "bfloat16") else x
-    fill = np.array(neutral, np.float32 if "float" in dtype_of(result) else np.int32)
-
-    def moved(value: Value, by: int) -> Any:
-        """By so many places, the first of which get what changes nothing."""
-        ends = (-by, by) if reverse else (by, -by)
-        return graph.call("Pad", value, np.array(ends), fill, np.array([axis]))
-
-    if exclusive:
-        result = moved(result, 1)
-    for power in range((extent - 1).bit_length()):
-        result = graph.call(combine, result, moved(result, 1 << power))
-    return as_dtype(graph, result, dtype)
-
-
-@operator("tilewright::CumSumByLoops", schedule="library")
-def cum_sum_by_loops(x: te.Tensor, *, axis: int, exclusive: bool, reverse: bool) -> tirx.PrimFunc:
-    return _scan(x, axis, exclusive, reverse, lambda a, b: a + b, 0)
-
-
-@operator("tilewright::CumProdByLoops", schedule="library")
-def cum_prod_by_loops(x: te.Tensor, *, axis: int, exclusive: bool, reverse: bool) -> tirx.PrimFunc:
-    return _scan(x, axis, exclusive, reverse, lambda a, b: a * b, 1)
-
-
-def _scan(
-    x: te.Tensor, axis: int, exclusive: bool, reverse: bool, combine: Callable[[Any, Any], Any], neutral: int
-) -> tirx.PrimFunc:
-    """One step along the axis after the other; the loops inside a step are independent of each other.
-
-    A type of 16 bits is accumulated in float32 and rounded once at the end.
-    """
+def _along(graph: Graph, what: str, x: Value, axis: int, exclusive: bool, reverse: bool) -> Any:
     shape = shape_of(x)
-    axis = existing_axis(axis, len(shape))
+    axis, last = existing_axis(axis, len(shape)), len(shape) - 1
+    if 0 in shape:
+        return graph.call("Identity", x)
     extent = shape[axis] if shape else 1
-    dtype = dtype_of(x)
-    sums = "float32" if dtype in ("float16", "bfloat16") else dtype
+    perm = (*(at for at in range(last + 1) if at != axis), axis)
+    turned = x if axis == last else graph.call("Transpose", x, perm=perm)
+    rows = graph.call("Reshape", turned, np.array([-1, extent]))
+    found = graph.call("Reshape", _of_rows(graph, what, rows, exclusive, reverse), np.array(shape_of(turned)))
+    return found if axis == last else graph.call("Transpose", found, perm=tuple(map(perm.index, range(last + 1))))
 
-    def body(source: Buffer, out: Buffer) -> None:
-        running = out if sums == dtype else scratch(shape, sums)
 
-        def along(index: Any) -> Any:
-            return extent - 1 - index if reverse else index
+def _of_rows(graph: Graph, what: str, x: Value, exclusive: bool, reverse: bool) -> Value:
+    """Long rows piece by piece: what each piece comes to is accumulated likewise, and combined with the next ones.
 
-        def place(at: tuple[Any, ...], inner: tuple[Any, ...], step: Any) -> tuple[Any, ...]:
-            return (*at, along(step), *inner)
-
-        with ordered_block("scan", [source, running], [running]), loops(*shape[:axis]) as at:
-            with loops(*shape[axis + 1 :]) as inner:
-                first = tirx.const(neutral, sums) if exclusive else source[place(at, inner, 0)].astype(sums)
-                store(running, first, *place(at, inner, 0))
-            if extent > 1:
-                with loops(extent - 1) as (step,), loops(*shape[axis + 1 :]) as inner:
-                    added = source[place(at, inner, step if exclusive else step + 1)].astype(sums)
-                    store(running, combine(running[place(at, inner, step)], added), *place(at, inner, step + 1))
-        if running is not out:
-            region(shape, out, lambda point: point, lambda point: running[tuple(point)].astype(dtype), "cast")
-
-    return prim_function([x], [(shape, dtype)], body)
+    A type of 16 bits is accumulated in float32 and rounded once at the end.
+    """
+    (rows, length), dtype = shape_of(x), dtype_of(x)
+    result: Value
+    if length <= LONGEST:
+        result = graph.call("tilewright::Running", x, what=what, exclusive=exclusive, reverse=reverse)
+        return result
+    count = -(-length // LONGEST)
+    width = -(-length // count)
+    result = as_dtype(graph, x, "float32") if dtype in NARROW else x
+    neutral = np.array(KINDS[what].neutral, np.int32 if "int" in dtype else np.float32)
+    if count * width > length:
+        result = graph.call("Pad", result, np.array([0, count * width - length]), neutral, np.array([1]))
+    pieces = graph.call("Reshape", result, np.array([rows * count, width]))
+    within = graph.call("tilewright::Running", pieces, what=what, exclusive=exclusive, reverse=reverse)
+    all_of_each = graph.call("Reshape", graph.call(f"Reduce{what}", pieces, np.array([1])), np.array([rows, count]))
+    before = graph.call("Reshape", _of_rows(graph, what, all_of_each, True, reverse), np.array([rows * count, 1]))
+    result = graph.call("Reshape", graph.call(COMBINE[what], within, before), np.array([rows, count * width]))
+    if count * width > length:
+        result = graph.call("Slice", result, np.array([0]), np.array([length]), np.array([1]))
+    return as_dtype(graph, result, dtype)

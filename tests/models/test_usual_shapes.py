@@ -45,7 +45,7 @@ def test_rows_that_lie_apart(operator: str, shape: tuple[int, ...], attributes: 
 
 @pytest.mark.parametrize(
     ("shape", "axis", "most"),
-    [((64, 512), 1, 9_000), ((512, 64), 0, 13_000), ((1, 128), 1, 9_000)],  # 21,373,011, 21,523,040 and 19,851 once
+    [((64, 512), 1, 1_500), ((512, 64), 0, 4_000), ((1, 128), 1, 500)],  # 21,373,011, 21,523,040 and 19,851 once
 )
 def test_running_sums(shape: tuple[int, int], axis: int, most: int) -> None:
     assert cycles_of("CumSum", shape, {"axis": np.array(axis)}, precision="fp32") < most

@@ -44,7 +44,7 @@ REGIONS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 LOOPS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "insert": ("tilewright::BestOfBlocks", [TensorType((6, 10), "float32")], {"block": 4, "k": 2}),
     "merge": ("tilewright::TopKByLoops", [X], {"k": 10, "axis": 2}),
-    "cumsum": ("tilewright::CumSumByLoops", [X], {"axis": 1, "exclusive": False, "reverse": False}),
+    "cumsum": ("tilewright::Running", [TensorType((6, 10), "float16")], {"what": "Sum"}),
     "scatter": ("ScatterND", [X, TensorType((2, 1), "int32"), TensorType((2, 6, 10), "float32")], {}),
     "nms": (
         "tilewright::PickBoxes",

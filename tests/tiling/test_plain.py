@@ -14,11 +14,11 @@ from tests.tiling.kernels import Result, run
 
 
 def cumulated(x: np.ndarray, attempt: int) -> Result:
-    declared = find("tilewright", "CumSumByLoops")
+    declared = find("tilewright", "Running")
     assert declared is not None
 
     def define(data: te.Tensor) -> Any:
-        (function,) = declared.instantiate([data], {"axis": 1, "exclusive": False, "reverse": False})
+        (function,) = declared.instantiate([data], {"what": "Sum"})
         return function
 
     return run(plain.schedule, "tiny", {"x": x}, define, attempt)
