@@ -1,7 +1,14 @@
-"""Pooling over regions of an image that are data: the loops have as many steps as a region needs."""
+"""Pooling over regions of an image that are data.
+
+Samples of a known number are rows of channels, picked and weighted as in `compiler.operators.sampling`; where data says
+how many there are, loops have as many steps as a region needs.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
@@ -9,15 +16,18 @@ from tvm.script.ir_builder import tirx as T
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
+from compiler.operators.graph import Graph, Value
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store
-from compiler.operators.registry import operator
+from compiler.operators.registry import composition, operator
+from compiler.operators.sampling import combined, reshaped, table_of
 
 
-@operator("RoiAlign", schedule="library")
+@composition("RoiAlign")
 def roi_align(
-    x: te.Tensor,
-    rois: te.Tensor,
-    batch_indices: te.Tensor,
+    graph: Graph,
+    x: Value,
+    rois: Value,
+    batch_indices: Value,
     *,
     mode: str = "avg",
     output_height: int = 1,
@@ -26,33 +36,141 @@ def roi_align(
     spatial_scale: float = 1.0,
     coordinate_transformation_mode: str = "half_pixel",
     opset: int = 16,
-) -> tirx.PrimFunc:
+) -> Value:
     """The mean, or the maximum, over samples of each bin; a sample is interpolated between four elements.
 
     A ``sampling_ratio`` of 0 takes as many samples as a bin is long, rounded up.
     """
-    _, channels, height, width = _image(x)
+    _, channels, *extents = _image(x)
     count = shape_of(rois)[0]
     if shape_of(rois) != (count, 4) or shape_of(batch_indices) != (count,):
         raise refusals.wrong_shape("rois must be [n, 4] and batch_indices [n]", rois=rois, batch_indices=batch_indices)
     if mode not in ("avg", "max"):
         raise refusals.wrong_value("must be avg or max", "mode", mode)
-    half_pixel = coordinate_transformation_mode == "half_pixel" and opset >= 16
     bins = (output_height, output_width)
+    where = {
+        "bins": bins,
+        "spatial_scale": spatial_scale,
+        "half_pixel": coordinate_transformation_mode == "half_pixel" and opset >= 16,
+    }
+    if sampling_ratio <= 0:
+        looped: Value = graph.call("tilewright::RoiAlignByLoops", x, rois, batch_indices, mode=mode, **where)
+        return looped
+    where |= {"extents": tuple(extents), "samples": sampling_ratio}
+    sides = graph.call("Transpose", rois)
+    rows = graph.call("tilewright::NeighboursOfSamples", sides, batch_indices, **where)
+    weights = graph.call("tilewright::WeightsOfSamples", sides, mean=mode == "avg", **where)
+    places = math.prod(bins) * count
+    rows, weights = (reshaped(graph, each, 4 * sampling_ratio**2, places) for each in (rows, weights))
+    pooled = combined(graph, table_of(graph, x, padded=False), rows, weights, largest=mode == "max")
+    first = graph.call("Transpose", reshaped(graph, pooled, math.prod(bins), count, channels), perm=(1, 2, 0))
+    return reshaped(graph, first, count, channels, *bins)
+
+
+@operator("tilewright::NeighboursOfSamples", schedule="elementwise")
+def neighbours_of_samples(
+    sides: te.Tensor,
+    batch_indices: te.Tensor,
+    *,
+    bins: tuple[int, ...],
+    spatial_scale: float,
+    half_pixel: bool,
+    extents: tuple[int, ...],
+    samples: int,
+) -> te.Tensor:
+    """[sample, side, sample, side, *bins, region]: the rows of the four elements about each sample, in a table."""
+    regions = _Regions(bins, spatial_scale, half_pixel, extents, samples)
+
+    def row(*i: Any) -> Any:
+        y, x = (regions.element(sides, axis, i) for axis in (0, 1))
+        return (batch_indices[i[-1]].astype("int32") * extents[0] + y) * extents[1] + x
+
+    return te.compute(regions.shape(sides), row, "row")
+
+
+@operator("tilewright::WeightsOfSamples", schedule="elementwise")
+def weights_of_samples(
+    sides: te.Tensor,
+    *,
+    mean: bool,
+    bins: tuple[int, ...],
+    spatial_scale: float,
+    half_pixel: bool,
+    extents: tuple[int, ...],
+    samples: int,
+) -> te.Tensor:
+    """What these elements weigh: of the mean, or in one sample."""
+    regions = _Regions(bins, spatial_scale, half_pixel, extents, samples)
+    share = _f32(1 / samples**2 if mean else 1.0)
+    return te.compute(
+        regions.shape(sides),
+        lambda *i: regions.weight(sides, 0, i) * (regions.weight(sides, 1, i) * share),
+        "weight",
+    )
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """Where the samples of regions lie, and between which elements."""
+
+    bins: tuple[int, ...]
+    spatial_scale: float
+    half_pixel: bool
+    extents: tuple[int, ...]
+    samples: int
+
+    def shape(self, sides: te.Tensor) -> tuple[int, ...]:
+        return (self.samples, 2, self.samples, 2, *self.bins, shape_of(sides)[1])
+
+    def element(self, sides: te.Tensor, axis: int, i: Sequence[Any]) -> Any:
+        """The index on ``axis`` of the element that ``i`` is about."""
+        limited = self._limited(self._place(sides, axis, i), axis)
+        return tirx.min(limited.astype("int32") + i[2 * axis + 1], self.extents[axis] - 1)
+
+    def weight(self, sides: te.Tensor, axis: int, i: Sequence[Any]) -> Any:
+        """Nothing, of a sample outside."""
+        place = self._place(sides, axis, i)
+        limited = self._limited(place, axis)
+        after = limited - tirx.floor(limited)
+        outside = tirx.any(place < _f32(-1), place > _f32(self.extents[axis]))
+        value = tirx.Select(tirx.EQ(i[2 * axis + 1], 0), _f32(1) - after, after)
+        return tirx.Select(outside, _f32(0), value)
+
+    def _place(self, sides: te.Tensor, axis: int, i: Sequence[Any]) -> Any:
+        low, bin_length = _bin_of(
+            (sides[1 - axis, i[-1]], sides[3 - axis, i[-1]]), self.bins[axis], self.spatial_scale, self.half_pixel
+        )
+        first = low + i[4 + axis].astype("float32") * bin_length
+        return first + (i[2 * axis].astype("float32") + _f32(0.5)) * bin_length / _f32(self.samples)
+
+    def _limited(self, place: Any, axis: int) -> Any:
+        return tirx.max(tirx.min(place, _f32(self.extents[axis] - 1)), _f32(0))
+
+
+@operator("tilewright::RoiAlignByLoops", schedule="library")
+def roi_align_by_loops(
+    x: te.Tensor,
+    rois: te.Tensor,
+    batch_indices: te.Tensor,
+    *,
+    mode: str,
+    bins: tuple[int, ...],
+    spatial_scale: float,
+    half_pixel: bool,
+) -> tirx.PrimFunc:
+    """As many samples of each bin as it is long, rounded up."""
+    _, channels, height, width = _image(x)
+    count = shape_of(rois)[0]
 
     def body(image: Buffer, roi: Buffer, batch: Buffer, out: Buffer) -> None:
         total = scratch((channels,), "float32")
         with ordered_block("roi_align", [image, roi, batch, total], [out, total]), loops(count, *bins) as (r, *place):
             spans = []
             for axis in (0, 1):
-                low, high = (
-                    roi[r, 1 - axis + 2 * side].astype("float32") * _f32(spatial_scale)
-                    - _f32(0.5 if half_pixel else 0.0)
-                    for side in (0, 1)
-                )
-                length = high - low if half_pixel else tirx.max(high - low, _f32(1))
-                bin_length = T.Bind(length / _f32(bins[axis]))
-                samples = T.Bind(tirx.const(sampling_ratio, "int32") if sampling_ratio > 0 else _ceiling(bin_length))
+                sides = (roi[r, 1 - axis], roi[r, 3 - axis])
+                low, length = _bin_of(sides, bins[axis], spatial_scale, half_pixel)
+                bin_length = T.Bind(length)
+                samples = T.Bind(_ceiling(bin_length))
                 spans.append((T.Bind(low + place[axis].astype("float32") * bin_length), bin_length, samples))
             with loops(channels) as (c,):
                 store(total, _f32(0) if mode == "avg" else tirx.min_value("float32"), c)
@@ -117,6 +235,13 @@ def max_roi_pool(
                 store(out, tirx.max(out[(r, c, *place)], element), r, c, *place)
 
     return prim_function([x, rois], [((count, channels, *pooled_shape), dtype)], body)
+
+
+def _bin_of(sides: tuple[Any, Any], bins: int, spatial_scale: float, half_pixel: bool) -> tuple[Any, Any]:
+    """Where the first bin between two sides begins, in elements, and how long each is."""
+    low, high = (side.astype("float32") * _f32(spatial_scale) - _f32(0.5 if half_pixel else 0.0) for side in sides)
+    length = high - low if half_pixel else tirx.max(high - low, _f32(1))
+    return low, length / _f32(bins)
 
 
 def _corners(span: tuple[Any, Any, Any], step: Any, extent: int) -> list[tuple[Any, Any]]:

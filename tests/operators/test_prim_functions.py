@@ -53,9 +53,9 @@ LOOPS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
     "nms_rows": ("tilewright::CollectBoxes", [TensorType((2, 3, 3), "int32"), TensorType((2,), "int32")], {}),
     "roi": (
-        "RoiAlign",
+        "tilewright::RoiAlignByLoops",
         [TensorType((1, 2, 6, 6), "float32"), TensorType((3, 4), "float32"), TensorType((3,), "int32")],
-        {},
+        {"mode": "avg", "bins": (1, 1), "spatial_scale": 1.0, "half_pixel": True},
     ),
 }
 

@@ -33,6 +33,31 @@ def test_grid_sample_in_a_volume(mode: str) -> None:
     np.testing.assert_allclose(evaluate("GridSample", x, grid, mode=mode), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize(("mode", "older"), [("nearest", "nearest"), ("linear", "bilinear"), ("cubic", "bicubic")])
+def test_modes_have_older_names(mode: str, older: str) -> None:
+    x, grid = noise(3, 1, 1, 9), RNG.uniform(-1.6, 1.6, (3, 5, 1, 2)).astype(np.float32)
+    expected = onnxruntime_node("GridSample", [x, grid], opset=16, mode=older)[0]
+    np.testing.assert_allclose(evaluate("GridSample", x, grid, mode=older), expected, atol=2e-5)
+    np.testing.assert_array_equal(
+        evaluate("GridSample", x, grid, mode=mode), evaluate("GridSample", x, grid, mode=older)
+    )
+
+
+def test_grid_sample_on_a_line() -> None:
+    x, grid = noise(2, 3, 6), RNG.uniform(-1.6, 1.6, (2, 7, 1)).astype(np.float32)
+    in_a_plane = np.stack([grid, np.zeros_like(grid)], axis=-1)[..., 0, :]
+    expected = evaluate("GridSample", x[:, :, None], in_a_plane[:, None])[:, :, 0]
+    np.testing.assert_allclose(evaluate("GridSample", x, grid), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_what_is_outside_is_zero_beside_infinities(mode: str) -> None:
+    x = np.full((1, 1, 3, 3), np.inf, np.float32)
+    grid = np.array([[[[-5, 0], [-1.1, -1.2], [4, 4]]]], np.float32)
+    expected = onnxruntime_node("GridSample", [x, grid], mode=mode)[0]
+    np.testing.assert_array_equal(evaluate("GridSample", x, grid, mode=mode), expected)
+
+
 def test_places_far_away_are_outside() -> None:
     grid = np.array([[[[1e30, 0.0], [-np.inf, 0.0]]]], np.float32)
     assert evaluate("GridSample", noise(1, 1, 3, 3) + 9, grid).tolist() == [[[[0.0, 0.0]]]]
@@ -47,13 +72,15 @@ def test_affine_grid(size: tuple[int, ...], align_corners: int) -> None:
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("sampling_ratio", [0, 2])
+@pytest.mark.parametrize("sampling_ratio", [0, 1, 3])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_roi_align(mode: str, coordinates: str, sampling_ratio: int) -> None:
     x = noise(2, 3, 9, 7)
-    rois = np.array([[0, 0, 6, 8], [1.3, 2.1, 4.4, 3.9], [-3, -2, 12, 5], [2, 2, 2.5, 2.5]], np.float32)
-    batch = np.array([0, 1, 1, 0], np.int32)
+    rois = np.array(
+        [[0, 0, 6, 8], [1.3, 2.1, 4.4, 3.9], [-3, -2, 12, 5], [2, 2, 2.5, 2.5], [20, -9, 31, -5]], np.float32
+    )
+    batch = np.array([0, 1, 1, 0, 1], np.int32)
     attributes = {
         "mode": mode,
         "coordinate_transformation_mode": coordinates,
@@ -64,6 +91,22 @@ def test_roi_align(mode: str, coordinates: str, sampling_ratio: int) -> None:
     }
     expected = onnxruntime_node("RoiAlign", [x, rois, batch.astype(np.int64)], **attributes)[0]
     np.testing.assert_allclose(evaluate("RoiAlign", x, rois, batch, **attributes), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("sampling_ratio", [0, 2])
+def test_roi_align_was_not_shifted_before_opset_16(sampling_ratio: int) -> None:
+    x, batch = noise(1, 2, 9, 7), np.array([0, 0], np.int32)
+    rois = np.array([[1.3, 2.1, 4.4, 3.9], [2, 2, 2.5, 2.5]], np.float32)
+    attributes = {"sampling_ratio": sampling_ratio, "output_height": 2, "output_width": 2}
+    expected = onnxruntime_node("RoiAlign", [x, rois, batch.astype(np.int64)], opset=10, **attributes)[0]
+    np.testing.assert_allclose(evaluate("RoiAlign", x, rois, batch, opset=10, **attributes), expected, atol=2e-5)
+
+
+def test_no_places_and_no_regions() -> None:
+    x = noise(1, 2, 4, 4)
+    assert evaluate("GridSample", x, np.zeros((1, 0, 3, 2), np.float32)).shape == (1, 2, 0, 3)
+    regions = np.zeros((0, 4), np.float32), np.zeros(0, np.int32)
+    assert evaluate("RoiAlign", x, *regions, sampling_ratio=2).shape == (0, 2, 1, 1)
 
 
 def test_max_roi_pool() -> None:
