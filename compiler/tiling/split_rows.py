@@ -86,13 +86,16 @@ class _Cut:
 
 
 def _nests(func: Any) -> list[_Nest] | None:
-    """None where stages are not one block each, or several fill a buffer, or data decides where they write."""
+    """None where stages are not one block each, which always runs, or several fill a buffer, or data decides where they
+    write.
+    """
     body = func.body.block.body
     found = list[_Nest]()
     for nest in items(body.seq) if isinstance(body, tirx.SeqStmt) else [body]:
-        blocks: list[Any] = []
-        structural_walk(nest, (SBlock, blocks.append))
-        if len(blocks) != 1 or block_facts(blocks[0]).dynamic_write:
+        realized: list[Any] = []
+        structural_walk(nest, (SBlockRealize, realized.append))
+        blocks = [each.block for each in realized]
+        if len(blocks) != 1 or not _is_one(realized[0].predicate) or block_facts(blocks[0]).dynamic_write:
             return None
         written, read = (
             list({region.source: None for region in items(side)}) for side in (blocks[0].writes, blocks[0].reads)
@@ -101,6 +104,10 @@ def _nests(func: Any) -> list[_Nest] | None:
             return None
         found.append(_Nest(nest, blocks[0], written[0], tuple(one for one in read if not one.same_as(written[0]))))
     return found
+
+
+def _is_one(condition: Any) -> bool:
+    return isinstance(condition, tirx.IntImm) and int(condition) == 1
 
 
 def _cut(nest: _Nest, chip: Chip, border: float) -> _Cut | None:
@@ -168,7 +175,7 @@ def _reduced(block: Any) -> list[Any]:
 
 
 def _value(block: Any) -> Any | None:
-    """What a reduction combines; None where that is not all there is to it.
+    """What a reduction combines, in terms of axes that count from zero; None where that is not all there is to it.
 
     1. It stores at its axes what was there, combined with a value: by something that may be done in any order.
     2. It begins with what changes nothing.
@@ -179,6 +186,9 @@ def _value(block: Any) -> Any | None:
     if len(store.indices) != len(_kept(block)):
         return None
     if not all(index.same_as(var) for index, var in zip(store.indices, _kept(block), strict=True)):
+        return None
+    starts = {axis.var: axis.dom.min for axis in items(block.iter_vars) if not _is_zero(axis.dom.min)}
+    if any(var in starts for var in _kept(block)):
         return None
     neutral, first = NEUTRAL[type(store.value)], block.init.value
     if not isinstance(first, tirx.IntImm | tirx.FloatImm) or neutral not in (None, float(first.value)):
@@ -192,7 +202,11 @@ def _value(block: Any) -> Any | None:
     structural_walk(value, (ir.TensorLoad, lambda load: sources.append(load.source)))
     if not own.source.same_as(store.buffer) or any(source.same_as(store.buffer) for source in sources):
         return None
-    return value
+    return substitute(value, {var: var + start for var, start in starts.items()}) if starts else value
+
+
+def _is_zero(number: Any) -> bool:
+    return isinstance(number, tirx.IntImm) and int(number) == 0
 
 
 # ---- the kernels ------------------------------------------------------------------------------------------------

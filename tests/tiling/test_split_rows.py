@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from onnx import TensorProto, helper
 from onnx.numpy_helper import from_array
 from tvm import te, tirx
@@ -19,6 +20,7 @@ from compiler.sim.simulator import simulate
 from compiler.target import load_chip
 from compiler.tiling.in_parts import InParts
 from compiler.tiling.split_rows import SWITCH, split
+from tests.host import for_host
 
 TW2 = load_chip("tw2")
 
@@ -82,6 +84,19 @@ def test_parts_keep_the_cores_busy(axes: tuple[int, ...], shape: tuple[int, ...]
 )
 def test_what_gains_nothing_stays_one_kernel(axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
     assert split(function(summed(*axes), shape), "reduction", TW2) == ()
+
+
+def test_a_row_may_begin_behind_its_first_element() -> None:
+    def behind(x: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((50, 100_050), "k")
+        return te.compute((1,), lambda i: te.sum(x[i, k], axis=k), "behind")
+
+    x = np.random.default_rng(5).standard_normal((1, 100_100)).astype(np.float32)
+    parts, total = (tvm.runtime.tensor(np.zeros(shape, np.float32)) for shape in ((1, 20), (1,)))
+    first, second = kernels(function(behind, x.shape, dtype="float32")).parts
+    for_host(first.func.with_attr("global_symbol", "main"))(tvm.runtime.tensor(x), parts)
+    for_host(second.func.with_attr("global_symbol", "main"))(parts, total)
+    np.testing.assert_allclose(total.numpy(), x[:, 50:100_050].astype(np.float64).sum(1), rtol=1e-4, atol=1e-2)
 
 
 def test_what_is_not_combined_in_any_order_stays_one_kernel() -> None:
