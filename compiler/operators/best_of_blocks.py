@@ -18,18 +18,8 @@ from compiler.isa.layout import ceil_to
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, scratch, store, when
 from compiler.operators.registry import operator
+from compiler.operators.rows_on_cores import PITCH, NearRows, Spread
 from compiler.tir.scopes import ISA_DTYPE
-
-PITCH = 32  # elements: rows begin with a block of memory whatever their type
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Which core sorts what: ``rows`` of one block at once, ``trips`` times."""
-
-    rows: int
-    cores: int
-    trips: int
 
 
 @operator("tilewright::BestOfBlocks", schedule="sorting")
@@ -63,24 +53,6 @@ def _build(inputs: list[Any], attributes: dict[str, Any], spread: Spread | None)
     return prim_function(inputs, [(result, dtype_of(inputs[0])), (result, "int32")], body)
 
 
-@dataclass(frozen=True, eq=False)
-class _Near:
-    """Rows in UB. In one dimension: an instruction counts from row to row by ``pitch``, and no pass changes that."""
-
-    buffer: Buffer
-    pitch: int
-
-    @staticmethod
-    def of(rows: int, pitch: int, dtype: str) -> _Near:
-        return _Near(scratch((rows * pitch,), dtype, "local.ub"), pitch)
-
-    def __getitem__(self, place: tuple[Any, Any]) -> Any:
-        return self.buffer[place[0] * self.pitch + place[1]]
-
-    def store(self, value: Any, row: Any, i: Any) -> None:
-        store(self.buffer, value, row * self.pitch + i)
-
-
 @dataclass(frozen=True)
 class _Blocks:
     rows: int
@@ -110,10 +82,10 @@ class _Blocks:
     def sort(self, given: list[Buffer], values: Buffer, indices: Buffer, spread: Spread) -> None:
         """Several rows at once where they are a block each. With places, both are sorted where they are."""
         pitch, rows = ceil_to(min(self.block, self.length), PITCH), spread.rows
-        near = [_Near.of(rows, pitch, str(buffer.dtype)) for buffer in given]
+        near = [NearRows.of(rows, pitch, str(buffer.dtype)) for buffer in given]
         best = near
         if len(given) == 1:
-            best = [_Near.of(rows, ceil_to(self.k, PITCH), str(each.dtype)) for each in (values, indices)]
+            best = [NearRows.of(rows, ceil_to(self.k, PITCH), str(each.dtype)) for each in (values, indices)]
         held = [each.buffer for each in dict.fromkeys((*near, *best))]
         tiles = -(-self.rows // rows) * self.blocks
         with (
@@ -136,7 +108,7 @@ class _Blocks:
                     value = each[r, p] if isinstance(moved, int) else each[r, p] + moved
                     store(target, value, first + r, number * self.k + p)
 
-    def _sorted(self, near: list[_Near], best: list[_Near], count: Any, length: Any) -> None:
+    def _sorted(self, near: list[NearRows], best: list[NearRows], count: Any, length: Any) -> None:
         mnemonic, most = ("vtopk", [self.k]) if len(near) == 1 else ("vsortpairs", [])
         modifiers = (ISA_DTYPE[str(near[0].buffer.dtype)], "desc" if self.largest else "asc", "2d")
         tensors = [slot for each in (*best, *near) for slot in (calls.address(each.buffer, [0]), each.pitch, 1)]

@@ -19,20 +19,11 @@ from compiler.isa.layout import ceil_to
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.prim_functions import Buffer, loops, ordered_block, prim_function, region, scratch, store, when
 from compiler.operators.registry import operator
+from compiler.operators.rows_on_cores import PITCH, NearRows, Spread
 from compiler.tir.scopes import ISA_DTYPE
 
-PITCH = 32  # elements: rows begin with a block of memory whatever their type
 NARROW = ("float16", "bfloat16")
 SUMS = "float32"  # what those are accumulated in, and rounded once
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Which core has what: ``rows`` at once, ``trips`` times."""
-
-    rows: int
-    cores: int
-    trips: int
 
 
 @dataclass(frozen=True)
@@ -106,9 +97,9 @@ class _Scan:
 
     def on_cores(self, source: Buffer, out: Buffer, spread: Spread) -> None:
         pitch = ceil_to(self.length, PITCH)
-        given = scratch((spread.rows * pitch,), self.dtype, "local.ub")
-        kept = given if self.sums == self.dtype else scratch((spread.rows * pitch,), self.sums, "local.ub")
-        held = [given] if kept is given else [given, kept]
+        given = NearRows.of(spread.rows, pitch, self.dtype)
+        kept = given if self.sums == self.dtype else NearRows.of(spread.rows, pitch, self.sums)
+        held = [each.buffer for each in dict.fromkeys((given, kept))]
         tiles = -(-self.rows // spread.rows)
         with (
             T.thread_binding(0, spread.cores, thread="blockIdx.x") as core,
@@ -119,19 +110,19 @@ class _Scan:
             first = (core * spread.trips + trip) * spread.rows
             count = spread.rows if self.rows % spread.rows == 0 else tirx.min(spread.rows, self.rows - first)
             with loops(count, self.length) as (r, i):
-                store(given, source[first + r, i], r * pitch + i)
+                given.store(source[first + r, i], r, i)
             if kept is not given:
                 with loops(count, self.length) as (r, i):
-                    store(kept, given[r * pitch + i].astype(self.sums), r * pitch + i)
-            self._scanned(kept, pitch, count)
+                    kept.store(given[r, i].astype(self.sums), r, i)
+            self._scanned(kept, count)
             if kept is not given:
                 with loops(count, self.length) as (r, i):
-                    store(given, kept[r * pitch + i].astype(self.dtype), r * pitch + i)
+                    given.store(kept[r, i].astype(self.dtype), r, i)
             with loops(count, self.length) as (r, i):
-                store(out, given[r * pitch + i], first + r, i)
+                store(out, given[r, i], first + r, i)
 
-    def _scanned(self, kept: Buffer, pitch: int, count: Any) -> None:
+    def _scanned(self, kept: NearRows, count: Any) -> None:
         form, order = "excl" if self.exclusive else "incl", "rev" if self.reverse else "fwd"
-        rows = (calls.address(kept, [0]), pitch, 1)
+        rows = (calls.address(kept.buffer, [0]), kept.pitch, 1)
         modifiers = (ISA_DTYPE[self.sums], form, order, "2d")
         T.evaluate(calls.instruction(self.kind.mnemonic, modifiers, [*rows, *rows, count, self.length]).value)

@@ -9,7 +9,8 @@ from typing import Any
 
 from compiler.isa.timing import ceil_div
 from compiler.operators.broadcast import shape_of
-from compiler.operators.running import NARROW, SUMS, Spread, built_again, row_bytes
+from compiler.operators.rows_on_cores import Spread
+from compiler.operators.running import NARROW, SUMS, built_again, row_bytes
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.scopes import ISA_DTYPE
@@ -25,8 +26,6 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     together = min(most, ceil_div(rows, chip.cores)) >> attempt
     if together < 1 or ISA_DTYPE.get(SUMS if dtype in NARROW else dtype) not in _SCANNED:
         raise NoFeasibleTile("running sums", f"{attempt} numbers of rows at once")
-    tiles = ceil_div(rows, together)
-    trips = ceil_div(tiles, chip.cores)
-    spread = Spread(together, ceil_div(tiles, trips), trips)
+    spread = Spread.of(ceil_div(rows, together), together, chip.cores)
     words = f"{together} of {rows} rows of {length} at once, on {spread.cores} cores"
     return Tiled(built_again(func, spread).with_attrs(func.attrs), words)

@@ -13,8 +13,9 @@ from typing import Any
 from compiler.isa.dtypes import NUMBERS
 from compiler.isa.layout import ceil_to
 from compiler.isa.timing import ceil_div
-from compiler.operators.best_of_blocks import PITCH, Spread, built_again
+from compiler.operators.best_of_blocks import built_again
 from compiler.operators.broadcast import shape_of
+from compiler.operators.rows_on_cores import PITCH, Spread
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.scopes import ISA_DTYPE
@@ -35,8 +36,6 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     together = min(most, 1 if blocks > 1 else ceil_div(rows, chip.cores)) >> attempt
     if together < 1 or dtype not in NUMBERS:
         raise NoFeasibleTile("the order of a block", f"{attempt} numbers of rows at once")
-    tiles = ceil_div(rows, together) * blocks
-    trips = ceil_div(tiles, chip.cores)
-    spread = Spread(together, ceil_div(tiles, trips), trips)
+    spread = Spread.of(ceil_div(rows, together) * blocks, together, chip.cores)
     words = f"{together} of {rows} rows at once, {blocks} blocks of {block} on {spread.cores} cores"
     return Tiled(built_again(func, spread).with_attrs(func.attrs), words)
