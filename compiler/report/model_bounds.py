@@ -169,11 +169,10 @@ def _gemm(node: Node, out: Box) -> int:
 
 
 def _convolution(node: Node, out: Box) -> int:
-    """Where only some of its positions are needed, none is counted."""
-    weights, window = node.inputs[_WEIGHTS[node.operator]], window_of(node)
-    if weights is None or weights.shape is None or window is None or not out.is_whole:
+    weights, window = node.inputs[_WEIGHTS[node.operator]], window_of(node, out.axes[2:])
+    if weights is None or weights.shape is None or window is None:
         return 0
-    return prod(out.shape[:2]) * weights.shape[1] * window.taps
+    return prod(out.counts[:2]) * weights.shape[1] * window.taps
 
 
 def _transposed_convolution(node: Node, out: Box) -> int:
@@ -217,10 +216,7 @@ def _attention(node: Node, out: Box) -> int:
     return both // 2 if node.attributes.get("is_causal", 0) else both
 
 
-_WEIGHTS = {
-    "Conv": 1, "ConvInteger": 1, "QLinearConv": 3, "ConvTranspose": 1, "MatMul": 1, "MatMulInteger": 1,
-    "QLinearMatMul": 3, "Gemm": 1,
-}  # fmt: skip
+_WEIGHTS = {**onnx_need.WEIGHTS, "ConvTranspose": 1, "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1}
 _RECURRENT = {"LSTM": 5, "GRU": 3, "RNN": 1}  # functions of each step
 _OF_GATES = {b"Sigmoid", b"Tanh"}  # what gates are made by, where nothing is said; the fixpipe may do others in passing
 
@@ -285,7 +281,7 @@ FUNCTIONS = frozenset({
     "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization",
     "MeanVarianceNormalization", "LRN",
 })  # fmt: skip
-_FOLDS = frozenset({"ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool"})
+_FOLDS = frozenset({"ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin", "GlobalMaxPool"})
 _READS = frozenset({"ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "TopK"})
 
 
@@ -298,14 +294,14 @@ def _vector_elements(node: Node, out: Box) -> int:
         return 0
     if node.operator in ("Mul", "Div", "Mod", "Pow", "Max"):
         return out.size if _of_two_values(node) else 0
+    if node.operator == "MaxPool":
+        window = window_of(node, out.axes[2:])
+        read = prod(out.counts[:2]) * window.touched if window is not None else 0
+        return max(0, read - out.size)
     if not out.is_whole:
         return 0
     if node.operator in _FOLDS:
-        read = data.size
-        if node.operator == "MaxPool":
-            window = window_of(node)
-            read = prod(data.shape[:2]) * window.touched if window is not None else 0
-        return max(0, read - out.size)
+        return max(0, data.size - out.size)
     if node.operator in _READS:
         return data.size
     return 0

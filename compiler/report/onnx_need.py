@@ -106,13 +106,14 @@ def input_needs(node: Node, found: dict[str, Box]) -> list[Need]:
 
 # Operators of which every input matters to all results together.
 READS_ALL = frozenset({
-    "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Einsum", "InstanceNormalization", "GroupNormalization",
-    "LpNormalization", "MeanVarianceNormalization", "LRN", "Attention", "CumSum", "Softmax",
+    "ConvTranspose", "Einsum", "InstanceNormalization", "GroupNormalization", "LpNormalization",
+    "MeanVarianceNormalization", "LRN", "Attention", "CumSum", "Softmax",
     "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin",
     "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "GlobalAveragePool",
     "GlobalMaxPool", "ArgMax", "ArgMin", "DepthToSpace", "SpaceToDepth", "Hardmax", "DFT", "Det",
     "RotaryEmbedding",
 })  # fmt: skip
+WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}  # of convolutions, which input they are
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 # How many results there are is known to them alone, once they have seen everything.
 SELECTING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compress"})
@@ -381,30 +382,63 @@ def _recurrent(node: Node, found: dict[str, Box]) -> list[Need]:
 
 
 def _pad(node: Node, out: Box) -> list[Need]:
+    """What comes to lie where something is needed; what is repeated elsewhere may be needed, too."""
     rest: list[Need] = [None] * (len(node.inputs) - 1)
     value = node.inputs[0]
-    grown = (
-        value is not None
-        and value.shape is not None
-        and all(small <= large for small, large in zip(value.shape, out.shape, strict=True))
-    )
-    return [whole(value) if grown and out.is_whole else None, *rest]
+    if value is None or value.shape is None:
+        return [None, *rest]
+    before = _padding_before(node, len(value.shape))
+    if before is None:
+        return [whole(value) if out.is_whole and _grown(value.shape, out) else None, *rest]
+    axes = []
+    for size, begin, wanted in zip(value.shape, before, out.axes, strict=True):
+        kept = slice(max(0, -begin), max(0, min(size, len(wanted) - begin)))
+        axes.append(np.zeros(size, bool))
+        axes[-1][kept] = wanted[kept.start + begin : kept.stop + begin]
+    return [Box(tuple(axes)), *rest]
+
+
+def _padding_before(node: Node, rank: int) -> list[int] | None:
+    """Elements that each axis is grown by at its beginning; fewer than none where it is cut."""
+    known = [None if v is None else node.constants.get(v.name) for v in node.inputs]
+    pads = known[1] if len(known) > 1 else node.attributes.get("pads", node.attributes.get("paddings"))
+    axes = known[3] if len(known) > 3 and node.inputs[3] is not None else range(rank)
+    if pads is None or axes is None:
+        return None
+    found = [0] * rank
+    for axis, begin in zip(np.ravel(axes), np.ravel(pads), strict=False):
+        found[int(axis) % rank] = int(begin)
+    return found
+
+
+def _grown(shape: Sequence[int], out: Box) -> bool:
+    return all(small <= large for small, large in zip(shape, out.shape, strict=True))
 
 
 def _window(node: Node, out: Box) -> list[Need]:
     """What lies under some window; windows with gaps between them leave rows out."""
-    window = window_of(node)
+    window = window_of(node, out.axes[2:])
     found: list[Need] = [whole(value) for value in node.inputs] if out.is_whole else [None] * len(node.inputs)
     value = node.inputs[0]
-    if window is None or value is None or value.shape is None or not out.is_whole:
+    if window is None or value is None or value.shape is None:
         return [None, *found[1:]]
-    found[0] = Box((*(np.ones(n, bool) for n in value.shape[:2]), *(axis.touched for axis in window.axes)))
+    channels = out.axes[1]
+    slot = WEIGHTS.get(node.operator)
+    weights = node.inputs[slot] if slot is not None else None
+    if weights is not None and weights.shape is not None:
+        by_group = channels.reshape(int(node.attributes.get("group", 1)), -1)
+        channels = np.repeat(by_group.any(axis=1), weights.shape[1])
+        read = np.full(weights.shape[1], bool(out.size))
+        found[slot] = Box((out.axes[1], read, *(axis.used for axis in window.axes)))  # type: ignore[index]
+    found[0] = Box((out.axes[0], channels, *(axis.touched for axis in window.axes)))
     return found
 
 
 def _resize(node: Node, out: Box) -> list[Need]:
     """What is made larger is needed whole; what is made smaller perhaps not."""
-    return _pad(node, out)
+    value = node.inputs[0]
+    grown = value is not None and value.shape is not None and _grown(value.shape, out)
+    return [whole(value) if grown and out.is_whole else None, *[None] * (len(node.inputs) - 1)]
 
 
 Rule: TypeAlias = Callable[[Node, Box], list[Need]]
@@ -412,7 +446,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _product),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
-    **dict.fromkeys(("Conv", "ConvInteger", "MaxPool", "AveragePool", "LpPool"), _window),
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"), _rowwise),
     "BatchNormalization": _normalized,
     "Gemm": _gemm,

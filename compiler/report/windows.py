@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axis:
-    """``before`` positions of padding stand in front of ``size`` others."""
+    """``before`` positions of padding stand in front of ``size`` others; of the outputs, all or some are needed."""
 
     size: int
     kernel: int
@@ -23,25 +24,37 @@ class Axis:
     before: int
     dilation: int
     outputs: int
+    needed: np.ndarray | None = None  # of every output, whether it is
+
+    @cached_property
+    def _positions(self) -> np.ndarray:
+        """The position under every tap of every output that is needed."""
+        needed = np.arange(self.outputs) if self.needed is None else np.flatnonzero(self.needed)
+        found: np.ndarray = needed[:, None] * self.stride - self.before + np.arange(self.kernel) * self.dilation
+        return found
 
     @cached_property
     def _inside(self) -> np.ndarray:
-        """The position under every tap of every output, where it is not padding."""
-        starts = np.arange(self.outputs)[:, None] * self.stride - self.before
-        positions = (starts + np.arange(self.kernel) * self.dilation).ravel()
-        inside: np.ndarray = positions[(positions >= 0) & (positions < self.size)]
-        return inside
+        """Of them, which are no padding."""
+        found: np.ndarray = (self._positions >= 0) & (self._positions < self.size)
+        return found
 
     @property
     def taps(self) -> int:
-        """Of all outputs."""
-        return len(self._inside)
+        """Of all outputs that are needed."""
+        return int(self._inside.sum())
 
     @property
     def touched(self) -> np.ndarray:
         """Of every position of the input, whether it lies under some tap."""
         found = np.zeros(self.size, bool)
-        found[self._inside] = True
+        found[self._positions[self._inside]] = True
+        return found
+
+    @property
+    def used(self) -> np.ndarray:
+        """Of every tap, whether it ever lies on what is no padding."""
+        found: np.ndarray = self._inside.any(axis=0)
         return found
 
 
@@ -62,8 +75,8 @@ class Window:
         return prod(int(axis.touched.sum()) for axis in self.axes)
 
 
-def window_of(node: Node) -> Window | None:
-    """Of a convolution or pooling; None where its shapes are not known."""
+def window_of(node: Node, needed: Sequence[np.ndarray] | None = None) -> Window | None:
+    """Of a convolution or pooling of which these outputs are needed along each axis; None where shapes are unknown."""
     data, out = node.inputs[0], node.outputs[0]
     if data is None or out is None or data.shape is None or out.shape is None:
         return None
@@ -85,5 +98,6 @@ def window_of(node: Node) -> Window | None:
         if auto.startswith(b"SAME"):
             total = max(0, (made - 1) * strides[i] + reach - size)
             before = total // 2 if auto == b"SAME_UPPER" else total - total // 2
-        found.append(Axis(size, kernel[i], strides[i], before, dilations[i], made))
+        wanted = needed[i] if needed is not None else None
+        found.append(Axis(size, kernel[i], strides[i], before, dilations[i], made, wanted))
     return Window(tuple(found))

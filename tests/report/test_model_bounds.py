@@ -135,6 +135,39 @@ def test_windows_past_the_end_are_counted_as_far_as_they_reach() -> None:
 # ---- what nobody needs ------------------------------------------------------------------------------------------
 
 
+def test_what_a_later_window_leaves_out_is_no_work() -> None:
+    """Pooling pairs of five leaves the fifth, which its maker need not compute, nor read what only that one reads."""
+    nodes = [
+        node("Conv", "x w", "c", kernel_shape=[1, 1]),
+        node("MaxPool", "c", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "p v", "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    ]
+    constants = {"w": weights(8, 16, 1, 1), "v": weights(8, 8, 3, 3)}
+    taps = 4 * 4  # of two rows under three taps, one lies on padding
+    macs = 8 * 16 * 4 * 4 + 8 * 8 * taps
+    read = 16 * 4 * 4 + 8 * 16 + 8 * 8 * 3 * 3
+    found = work(nodes, {"x": [1, 16, 5, 5]}, ["y"], constants)
+    assert found == Work({"fp16": macs}, 2 * 8 * (16 - 4), 2 * (read + 8 * 2 * 2), there_and_back=True)
+
+
+def test_groups_whose_channels_are_thrown_away_are_no_work() -> None:
+    nodes = [node("Conv", "x w", "c", kernel_shape=[1, 1], group=4), node("Slice", "c starts ends axes", "y")]
+    constants = {"w": weights(8, 4, 1, 1), "starts": np.int64([2]), "ends": np.int64([3]), "axes": np.int64([1])}
+    found = work(nodes, {"x": [1, 16, 5, 5]}, ["y"], constants)
+    assert found == of_model({"fp16": 4 * 25}, 2 * (4 * 25 + 4 + 25))
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 1, 1, 0, 0, 1, 1], [0, 0, -1, 0, 0, 0, 1, 0]])
+def test_padding_is_followed_where_not_all_is_needed(pads: Sequence[int]) -> None:
+    """Windows of two read no seventh row or column; and none that is cut off."""
+    nodes = [node("Pad", "x pads", "p"), node("MaxPool", "p", "y", kernel_shape=[2, 2], strides=[2, 2])]
+    found = work(nodes, {"x": [1, 1, 5, 5]}, ["y"], {"pads": np.int64(pads)})
+    rows, columns = (5, 5) if pads[2] > 0 else (4, 4)
+    made = 9 if pads[2] > 0 else 4
+    passes = (36 if pads[2] > 0 else 16) - made
+    assert found == Work({}, 2 * passes, 2 * (rows * columns + made), there_and_back=True)
+
+
 def test_rows_that_are_thrown_away_are_no_work() -> None:
     nodes = [node("MatMul", "x w", "p"), node("Gather", "p i", "y", axis=0)]
     found = work(nodes, {"x": (64, 8)}, ["y"], {"w": weights(8, 16), "i": np.array(0)})
