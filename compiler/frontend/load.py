@@ -98,9 +98,18 @@ def _load(data: bytes, file: str, files: ExternalFiles | None, limits: Limits) -
     except DecodeError as error:
         raise InvalidError(Problem("TW2003", "not an ONNX model: protobuf cannot parse it", place)) from error
     del data
+    _open(proto.graph)
     structure = check_structure(proto, limits, place)
     initializers = _arrays(proto.graph, place, files, limits, digest)
     return Model(file, proto, structure, initializers, digest.hexdigest(), limits)
+
+
+def _open(graph: onnx.GraphProto) -> None:
+    """Some exporters write -1 where an extent is not known."""
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_value == -1:
+                dim.ClearField("dim_value")
 
 
 def _arrays(

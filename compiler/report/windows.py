@@ -54,8 +54,7 @@ class Axis:
     @property
     def used(self) -> np.ndarray:
         """Of every tap, whether it ever lies on what is no padding."""
-        found: np.ndarray = self._inside.any(axis=0)
-        return found
+        return np.asarray(self._inside.any(axis=0))
 
 
 def outputs(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

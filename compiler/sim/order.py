@@ -16,21 +16,27 @@ from compiler.isa.dtypes import INTERLOCKED, MEMORIES, Queue
 from compiler.isa.jit import inlined, kernel
 from compiler.isa.program import Program
 from compiler.sim import classes as k
-from compiler.sim.classes import OUTER_LOOPS, QUEUES, ClassTable
+from compiler.sim.classes import QUEUES, ClassTable
 from compiler.sim.expand import Stream
 from compiler.sim.pipeline import Schedule
 from compiler.sim.shadow import (
     BASE,
+    CHUNK,
     CHUNK_SHIFT,
+    CHUNKS,
+    END,
     EXACT,
-    LATEST,
+    FIRST,
+    FIRST_PLANE,
+    PLANES,
     PRESET,
-    READERS,
     SHIFT,
-    SIZE,
     START,
     Shadow,
+    count_on,
     limit_memory,
+    offset_in,
+    region_at,
 )
 from compiler.target import Chip
 
@@ -121,15 +127,6 @@ def _entries_ordered(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _reads_ordered(latest, here, clock, queue_of, sequence, interlocked):  # type: ignore[no-untyped-def]
-    """Whether a queue's last reads of some chunks are known to be complete, and so all reads before them."""
-    for entry in latest:
-        if entry > 0 and not _ordered(clock, entry - 1, here, queue_of, sequence, interlocked):
-            return False
-    return True
-
-
-@inlined
 def _first_unwritten(low, high, first, last, segment):  # type: ignore[no-untyped-def]
     """The first of the blocks whose bytes from low to high were not all written; -1 where all were."""
     together = FULL
@@ -162,8 +159,8 @@ def _mark_written(low, high, segment):  # type: ignore[no-untyped-def]
 
 @inlined
 def _touch(  # type: ignore[no-untyped-def]  # noqa: C901
-    low, high, access, region, i, here, clock, writer, written, reader, latest, slot, reader_count, queue_of, sequence,
-    interlocked, pc, memory, records, count,
+    low, high, access, region, i, here, clock, writer, written, reader, latest, own, planes, pages, queue_of,
+    sequence, interlocked, pc, memory, records, count,
 ):  # fmt: skip
     """Check and enter one contiguous run of bytes."""
     shift, base = region[SHIFT], region[BASE]
@@ -175,8 +172,6 @@ def _touch(  # type: ignore[no-untyped-def]  # noqa: C901
     count = _entries_ordered(
         writers, kind, i, here, clock, queue_of, sequence, interlocked, pc, memory, at, shift, records, count
     )  # fmt: skip
-    plane = (region[SIZE] + (1 << shift) - 1) >> shift
-    chunks, first_chunk, last_chunk = (plane >> CHUNK_SHIFT) + 1, first >> CHUNK_SHIFT, last >> CHUNK_SHIFT
     if access & 1:
         unwritten = -1
         if not exact:
@@ -188,23 +183,28 @@ def _touch(  # type: ignore[no-untyped-def]  # noqa: C901
                     break
         if unwritten >= 0:
             count = _record(records, count, pc, UNINITIALISED, i, -1, memory, at + (unwritten << shift))
-        if region[READERS] >= 0 and slot >= 0:
-            start = region[READERS] + slot * plane
-            reader[start + first : start + last + 1] = mine
-            start = region[LATEST] + slot * chunks
-            latest[start + first_chunk : start + last_chunk + 1] = mine
+        if own >= 0:
+            at_chunk = planes[own, CHUNKS] - (planes[own, FIRST] >> CHUNK_SHIFT)
+            for chunk in range(first >> CHUNK_SHIFT, (last >> CHUNK_SHIFT) + 1):
+                latest[at_chunk + chunk] = mine
+                page = reader[pages[at_chunk + chunk]]
+                page[max(0, first - chunk * CHUNK) : min(CHUNK, last + 1 - chunk * CHUNK)] = mine
     if access & 2:
-        if region[READERS] >= 0:
-            for other in range(reader_count):
-                start = region[LATEST] + other * chunks
-                if not _reads_ordered(
-                    latest[start + first_chunk : start + last_chunk + 1], here, clock, queue_of, sequence, interlocked
-                ):
-                    start = region[READERS] + other * plane
-                    count = _entries_ordered(
-                        reader[start + first : start + last + 1], WRITE_AFTER_READ, i, here, clock, queue_of, sequence,
-                        interlocked, pc, memory, at, shift, records, count,
-                    )  # fmt: skip
+        for other in range(region[FIRST_PLANE], region[FIRST_PLANE] + region[PLANES]):
+            begin, end = max(first, planes[other, FIRST]), min(last + 1, planes[other, END])
+            if begin >= end:
+                continue
+            at_chunk = planes[other, CHUNKS] - (planes[other, FIRST] >> CHUNK_SHIFT)
+            for chunk in range(begin >> CHUNK_SHIFT, ((end - 1) >> CHUNK_SHIFT) + 1):
+                entry = latest[at_chunk + chunk]
+                if entry == 0 or _ordered(clock, entry - 1, here, queue_of, sequence, interlocked):
+                    continue  # it is complete, and so are all reads before it
+                low_block, high_block = max(begin, chunk * CHUNK), min(end, (chunk + 1) * CHUNK)
+                count = _entries_ordered(
+                    reader[pages[at_chunk + chunk], low_block - chunk * CHUNK : high_block - chunk * CHUNK],
+                    WRITE_AFTER_READ, i, here, clock, queue_of, sequence, interlocked, pc, memory,
+                    region[START] + (low_block << shift), shift, records, count,
+                )  # fmt: skip
         writers[:] = mine
         if not exact:
             _mark_written(low, high, written[base + first : base + last + 1])
@@ -214,7 +214,7 @@ def _touch(  # type: ignore[no-untyped-def]  # noqa: C901
 @kernel
 def _check(  # type: ignore[no-untyped-def]  # noqa: C901
     order, klass, address, core_of, pc, queue, kind, argument, interlocked, footprint_start, footprints, regions,
-    region_start, region_count, writer, written, reader, latest, local_slot, shared_slot, local_readers, shared_readers,
+    region_start, region_count, writer, written, reader, latest, planes, plane_of, pages,
     events, cross_ids, cross_max, cluster_of, clusters, epoch, scalar_before, epoch_base, snapshots, cross_index,
     cross_message, cores, sequence, queue_of, records,
 ):  # fmt: skip
@@ -314,33 +314,20 @@ def _check(  # type: ignore[no-untyped-def]  # noqa: C901
             for f in range(footprint_start[a], footprint_start[a + 1]):
                 memory, access, run = footprints[f, 1], footprints[f, 2], footprints[f, 5]
                 start = address[i, footprints[f, 0]] + footprints[f, 3]
-                first_region = region_start[c, memory]
-                which = first_region
-                for r in range(first_region, first_region + region_count[c, memory]):
-                    if regions[r, START] <= start < regions[r, START] + regions[r, SIZE]:
-                        which = r
-                        break
+                which = region_at(start, memory, c, regions, region_start, region_count)
                 region = regions[which]
                 if region[BASE] < 0:
                     continue
-                slots = shared_slot if memory <= 1 else local_slot[memory]
-                readers = shared_readers if memory <= 1 else local_readers[memory]
                 # Reads of one instruction come before its writes, so both halves of an "rw" see what was before.
                 counters[:] = 0
                 while counters[0] < footprints[f, 6]:
-                    low = start
-                    for loop in range(OUTER_LOOPS):
-                        low += counters[loop] * footprints[f, 7 + 2 * loop]
+                    low = start + offset_in(footprints[f], counters)
                     count = _touch(
-                        low, low + run, access, region, i, here, clock, writer, written, reader, latest, slots[here],
-                        readers, queue_of, sequence, interlocked, pc, memory, records, count,
+                        low, low + run, access, region, i, here, clock, writer, written, reader, latest,
+                        plane_of[which, here], planes, pages, queue_of, sequence, interlocked, pc, memory, records,
+                        count,
                     )  # fmt: skip
-                    loop = OUTER_LOOPS - 1
-                    counters[loop] += 1
-                    while loop > 0 and counters[loop] >= footprints[f, 6 + 2 * loop]:
-                        counters[loop] = 0
-                        loop -= 1
-                        counters[loop] += 1
+                    count_on(footprints[f], counters)
         done[here] = n + 1
         if q == S:
             clock[here] = n + 1
@@ -387,8 +374,8 @@ def check_order(stream: Stream, classes: ClassTable, schedule: Schedule, program
         schedule.order[schedule.order >= 0], stream.klass, stream.address, core_of, stream.pc,
         classes.queue, classes.kind, classes.argument, np.array([queue in INTERLOCKED for queue in Queue]),
         classes.footprint_start, classes.footprints, shadow.regions, shadow.region_start, shadow.region_count,
-        shadow.writer, shadow.written, shadow.reader, shadow.latest, shadow.local_slot, shadow.shared_slot,
-        shadow.local_readers, shadow.shared_readers, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
+        shadow.writer, shadow.written, shadow.reader, shadow.latest, shadow.planes, shadow.plane_of,
+        shadow.pages, chip.event_ids, chip.cross_flag_ids, chip.cross_flag_max,
         stream.cluster_of, chip.clusters, epoch, scalar_before,
         epoch_base, np.zeros((int(epoch_base[-1]), cores * Q), np.int32), cross_index,
         np.zeros((pairs, chip.cross_flag_max + 1, cores * Q), np.int32), cores, np.zeros(count, np.int32),

@@ -208,7 +208,7 @@ def _bring(chip: Chip) -> convolution.Bring:
         )
         cube.mark(sch, matrix, near, "operand")
         in_l1 = sch.cache_read(matrix, 0, cube.L1)
-        sch.transform_layout(in_l1, ("write", 0), lambda n, c, h, w: [n, h, c, w])
+        sch.transform_layout(in_l1, ("write", 0), lambda n, c, *places: [n, *places[:-1], c, places[-1]])
         sch.compute_at(in_l1, far, preserve_unit_loops=True)
         cube.mark(sch, in_l1, far, "operand")
         core = sch.get_loops(in_l1)[0]

@@ -42,6 +42,7 @@ def test_shapes_and_dims_make_inputs_static() -> None:
     [
         (["batch", 3], {}, "TW2040", "dimension 0 ('batch')"),
         ([3, None], {}, "TW2040", "dimension 1 (?)"),
+        ([3, -1], {}, "TW2040", "dimension 1 (?)"),
         (None, {}, "TW2040", "has no shape"),
         ([2, 3], {"shapes": {"z": (2, 3)}}, "TW2041", "'z', which is no input"),
         ([2, 3], {"dims": {"batch": 3}}, "TW2041", "'batch', which no input has"),

@@ -7,6 +7,8 @@ import pytest
 
 from compiler.errors import HazardError
 from compiler.isa.assembler import assemble
+from compiler.sim import shadow
+from compiler.sim.shadow import CHUNK
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
 
@@ -270,6 +272,25 @@ def test_cores_that_write_their_own_parts_of_a_line_do_not_race() -> None:
     """
     assert messages(body.format(12), cores=2) == []
     assert messages(body.format(8), cores=2) != []
+
+
+def test_memory_grows_with_what_is_read_not_with_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores read a buffer of 256 KiB from its beginning to its end, but only four bytes of every four thousand."""
+    blocks, read = (1 << 18) // 4, 2 * 64 * CHUNK
+    monkeypatch.setattr(shadow, "MAX_SHADOW_BYTES", 8 * blocks + 4 * 2 * read)
+    body = """
+    .buffer w ddr fp32 65536
+    vdup.fp32.1d [0; 1], 1.0, <64>
+    set_flag.v.mte3 0
+    wait_flag.v.mte3 0
+    getsr.core x1
+    smadd x2, x1, 131072, w
+    st.ddr.fp32.2d [x2; 512, 1], [0; 1, 1], <64, 1>
+    {0}
+    ld.ddr.ub.fp32.2d [256; 1, 1], [w; 1024, 1], <64, 1>
+    """
+    assert messages(body.format("core_barrier"), cores=2) == []
+    assert messages(body.format(""), cores=2) != []
 
 
 # ---- runs that do not end -------------------------------------------------------------------------------------

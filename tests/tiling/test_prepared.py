@@ -64,13 +64,20 @@ def _space(
     blocks = -(-shape[1] // k0)
     x = te.placeholder(shape, dtype, "x")
     w = te.placeholder((1, 1, blocks, kernel, kernel, 16, k0), dtype, "w")
-    sizes = {"channels": shape[1], "outputs": 16, "kernel": (kernel, kernel)}
+    rank = len(shape) - 2
+    sizes = {"channels": shape[1], "outputs": 16, "kernel": (kernel,) * rank}
     made = stage(x) if stage else te.compute(x.shape, lambda *i: tirx.max(x(*i), tirx.const(0, dtype)), "made")
-    result = convolution(made, w, **sizes, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
+    result = convolution(made, w, **sizes, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=(1,) * rank)
     func = te.create_prim_func([x, w, result])
     if pitch:  # columns of a wider map
         func = strided(func, {0: (shape[1] * shape[2] * pitch, shape[2] * pitch, pitch, 1)})
     return prepared.space(func, load_chip("tw1"))
+
+
+@pytest.mark.parametrize("shape", [(1, 128, 1), (2, 32, 50), (1, 32, 1, 9, 9)])
+def test_maps_of_one_and_three_axes_have_tiles_too(shape: tuple[int, ...]) -> None:
+    space = _space(shape=shape)
+    assert "by way of UB" in space.apply(space.tiles()[0]).description
 
 
 def _turned(x: te.Tensor) -> te.Tensor:
