@@ -141,8 +141,8 @@ def _without_weights(
     light = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     light.graph.name = graph.name
     light.graph.node.extend(graph.node)
-    light.graph.output.extend(graph.output)
-    light.graph.value_info.extend(graph.value_info)
+    light.graph.output.extend(map(_without_names, graph.output))
+    light.graph.value_info.extend(map(_without_names, graph.value_info))
     held = {tensor.name for tensor in graph.initializer}
     for tensor in graph.initializer:
         if prod(tensor.dims) <= _SMALL_ELEMENTS and tensor.data_location != TensorProto.EXTERNAL:
@@ -158,8 +158,8 @@ def _without_weights(
 def _kinds(graph: onnx.GraphProto) -> dict[str, Kind]:
     found: dict[str, Kind] = {}
     for info in (*graph.value_info, *graph.output, *graph.input):
-        if info.type.HasField("tensor_type"):
-            found.setdefault(info.name, (int(info.type.tensor_type.elem_type), _shape(info)))
+        if info.type.HasField("tensor_type") and found.get(info.name, (0, None))[1] is None:
+            found[info.name] = (int(info.type.tensor_type.elem_type), _shape(info))
     return found
 
 
@@ -205,6 +205,15 @@ def _run(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> n
         return np.asarray(ReferenceEvaluator(model).run(None, dict(feeds))[0])  # type: ignore[index]
     except Exception:  # noqa: BLE001 - what the reference cannot do stays unknown
         return None
+
+
+def _without_names(info: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    """Where an extent has a name, inference keeps to it, and does not say what it is."""
+    fixed = onnx.ValueInfoProto()
+    fixed.CopyFrom(info)
+    for dim in fixed.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+        dim.ClearField("dim_param")
+    return fixed
 
 
 def _static(info: onnx.ValueInfoProto, shape: Sequence[int] | None, dims: Mapping[str, int]) -> onnx.ValueInfoProto:

@@ -220,6 +220,16 @@ def test_heads_are_followed_through_reshapes() -> None:
     assert work(nodes, {"x": (64, 8)}, ["y"], constants).macs == {"fp16": 64 * 8 * 4}
 
 
+def test_extents_with_names_are_those_that_are_given() -> None:
+    """Exporters name what comes of the extent of an input, in two places."""
+    made = model([node("MatMul", "x w", "y")], {"x": (1, 8)}, ["y"], {"w": weights(8, 16)})
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    named = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch * 1", 16])
+    made.graph.output[0].CopyFrom(named)
+    made.graph.value_info.append(named)
+    assert ModelWork(made, "fp16", {"x": (64, 8)}).total == of_model({"fp16": 64 * 8 * 16}, 2 * 8 * (64 + 16 + 128))
+
+
 def test_shapes_that_are_computed_are_followed() -> None:
     """The positions of as many tokens as there are, as exporters write it."""
     nodes = [
