@@ -12,6 +12,7 @@ from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.matmul import cast_stage, product_dtype
 from compiler.operators.phases import by_long_steps, by_phases
+from compiler.operators.places_at_once import in_order, several_places
 from compiler.operators.registry import composition, operator
 from compiler.operators.windows import Windows
 
@@ -73,23 +74,27 @@ def convolve(
     The cube pads with zeros only, so other paddings are put around the input first. It works on a whole block of
     channels: groups that have fewer, down to one channel in depthwise convolutions, share a block.
     """
-    outputs = shape_of(w)[0]
     if pad_value and any(windows.pads):
         around = (0, 0, *windows.begins, 0, 0, *windows.ends)
         value = np.array([pad_value], dtype_of(x))
         x = graph.call("Pad", x, np.array(around, np.int64), value)
         windows = Windows.of(shape_of(x)[2:], windows.kernel, windows.strides, None, windows.dilations)
-    x, w, windows = by_long_steps(graph, x, w, windows, group, channel_block(dtype_of(w)))
+    places, block = windows.outputs, channel_block(dtype_of(w))
+    counts: tuple[int, ...] = ()
     if group == 1:
-        x, w, windows = by_phases(graph, x, w, windows, channel_block(dtype_of(w)))
+        x, w, b, windows, counts = several_places(graph, x, w, b, windows, block)
+    x, w, windows = by_long_steps(graph, x, w, windows, group, block)
+    if group == 1:
+        x, w, windows = by_phases(graph, x, w, windows, block)
+    outputs = shape_of(w)[0]
     channels = shape_of(w)[1]
-    blocks = -(-group // max(1, channel_block(dtype_of(w)) // channels))
+    blocks = -(-group // max(1, block // channels))
     sharing = -(-group // blocks)
     if sharing > 1:
         w, group = block_diagonal(graph, w, group, sharing), blocks
         b = b if b is None else _padded(graph, b, shape_of(w)[0])
     b = b if b is None else graph.wide(b)
-    return graph.call(
+    made = graph.call(
         "tilewright::Convolution",
         x,
         packed_weights(graph, w, group),
@@ -101,6 +106,7 @@ def convolve(
         channels=channels * sharing,
         outputs=outputs,
     )
+    return in_order(graph, made, counts, places)
 
 
 def block_diagonal(graph: Graph, w: Value, group: int, sharing: int) -> Value:

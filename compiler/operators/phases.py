@@ -83,7 +83,7 @@ def by_long_steps(
     for axis, (step, size) in enumerate(zip(windows.strides, windows.kernel, strict=True)):
         is_long = step > MOST_STEP or (size > MOST_SIZE and step > 1)
         if is_long or (windows.rank == group == 1 and _pays(w, windows, block)):
-            x, w, windows = _in_whole_steps(graph, x, w, windows, axis)
+            x, w, windows = in_whole_steps(graph, x, w, windows, axis)
     return x, w, windows
 
 
@@ -94,7 +94,7 @@ def _pays(w: Value, windows: Windows, block: int) -> bool:
     return worth and w.constant is not None and windows.dilations == (1,)
 
 
-def _in_whole_steps(graph: Graph, x: Value, w: Value, windows: Windows, axis: int) -> tuple[Value, Value, Windows]:
+def in_whole_steps(graph: Graph, x: Value, w: Value, windows: Windows, axis: int) -> tuple[Value, Value, Windows]:
     """x [n, c, width] -> [n, c * step, width / step], and weights [o, c, size] alike.
 
     The image is cut, or has zeros around it, so that windows begin with its first step and end with its last one.

@@ -10,6 +10,7 @@ import pytest
 from compiler.errors import InvalidError
 from compiler.operators.convolution import conv, convolution_windows
 from compiler.operators.phases import by_long_steps, by_phases
+from compiler.operators.places_at_once import several_places
 from tests.operators.evaluate import Eager, Known, evaluate
 from tests.operators.oracle import floats, onnxruntime_node
 
@@ -180,3 +181,42 @@ def test_steps_that_stay(x_shape: Shape, w_shape: Shape, attributes: dict[str, A
     x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=True)
     windows = convolution_windows(x, w, attributes["strides"], None, None, "NOTSET", 1)
     assert by_phases(Eager(), x, w, windows, 16) == (x, w, windows)
+
+
+AT_ONCE: list[tuple[Shape, Shape, dict[str, Any], Shape]] = [
+    ((1, 1, 700), (1, 1, 256), {"strides": [2]}, (16,)),
+    ((2, 1, 301), (2, 1, 63), {"pads": [7, 40], "strides": [3]}, (8,)),
+    ((1, 1, 900), (1, 1, 300), {}, (16,)),  # longer than the cube takes
+    ((1, 4, 9, 40), (8, 4, 3, 39), {"pads": [1, 19, 1, 19]}, (1, 2)),
+    ((1, 32, 11, 13), (1, 32, 7, 3), {"pads": [3, 1, 3, 1]}, (11, 1)),
+    ((2, 3, 10, 9), (1, 3, 4, 9), {"pads": [1, 3, 0, 4], "strides": [1, 2]}, (4, 4)),
+    ((1, 2, 6, 7, 8), (1, 2, 3, 4, 5), {"auto_pad": "SAME_UPPER"}, (2, 2, 4)),
+]
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes, counts", AT_ONCE)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_few_outputs_are_made_of_several_places_at_once(
+    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], counts: Shape, has_bias: bool
+) -> None:
+    x, w, *b = (floats(at, *shape) for at, shape in enumerate((x_shape, w_shape, w_shape[:1])[: 2 + has_bias]))
+    expected = onnxruntime_node("Conv", [x, w, *b], **attributes)[0]
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    operands = Known(x), Known(w, is_constant=True), *map(Known, b)
+    result = conv(Eager(), *operands, **given)
+    assert result.array.shape == expected.shape
+    np.testing.assert_allclose(result.array, expected, rtol=1e-4, atol=1e-4)
+    of_rank = [given.get(name) for name in ("strides", "pads", "dilations")]
+    windows = convolution_windows(*operands[:2], *of_rank, given.get("auto_pad", "NOTSET"), 1)
+    assert several_places(Eager(), *operands[:2], None, windows, 8)[-1] == counts
+
+
+@pytest.mark.parametrize(
+    "x_shape, w_shape, known",
+    [((1, 1, 700), (1, 1, 256), False), ((1, 16, 30, 30), (9, 16, 3, 3), True), ((1, 64, 30, 30), (1, 64, 1, 1), True)],
+)
+def test_others_are_made_one_by_one(x_shape: Shape, w_shape: Shape, known: bool) -> None:
+    """Of weights that are not known; of many outputs; and of single elements, which would be moved along in zeros."""
+    x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=known)
+    windows = convolution_windows(x, w, None, None, None, "NOTSET", 1)
+    assert several_places(Eager(), x, w, None, windows, 8)[-1] == (1,) * windows.rank
