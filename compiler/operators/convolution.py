@@ -11,7 +11,7 @@ from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.matmul import cast_stage, product_dtype
-from compiler.operators.phases import by_long_steps, by_phases
+from compiler.operators.phases import by_long_steps, by_phases, by_rows
 from compiler.operators.places_at_once import in_order, several_places
 from compiler.operators.registry import composition, operator
 from compiler.operators.windows import Windows
@@ -80,6 +80,11 @@ def convolve(
         x = graph.call("Pad", x, np.array(around, np.int64), value)
         windows = Windows.of(shape_of(x)[2:], windows.kernel, windows.strides, None, windows.dilations)
     places, block = windows.outputs, channel_block(dtype_of(w))
+    x, w, windows = by_rows(graph, x, w, windows)
+    if windows.rank > len(places):
+        rows = convolve(graph, x, w, b, windows, group)
+        flat = graph.call("Reshape", rows, np.array([*shape_of(rows)[:2], -1]))
+        return graph.call("Slice", flat, np.array([0]), np.array(places), np.array([2]))
     counts: tuple[int, ...] = ()
     if group == 1:
         x, w, b, windows, counts = several_places(graph, x, w, b, windows, block)

@@ -18,6 +18,7 @@ from compiler.operators.graph import Graph, Value
 from compiler.operators.windows import Windows
 
 MOST_STEP, MOST_SIZE = 63, 255  # of windows, that the cube takes
+MOST_HOLE = 255  # from an element of a kernel to the next
 WORTH = 3  # times fewer blocks, so that another pass over the image pays
 # Elements of a kernel along one axis, so that it does: with 8 in steps of 4, it takes 17 % more on tw1 and 40 % more on
 # tw2 in fp32; with 16 in steps of 8, 3 % more and 12 % less; with 200 in steps of 50, a third and a fifth.
@@ -67,6 +68,23 @@ def _weights(
     split = np.array([outputs, channels, kernel[0], step, kernel[1], step])
     ordered = graph.call("Transpose", graph.call("Reshape", padded, split), perm=(0, 3, 5, 1, 2, 4))
     return graph.call("Reshape", ordered, np.array([outputs, channels * step**2, *kernel]))
+
+
+def by_rows(graph: Graph, x: Value, w: Value, windows: Windows) -> tuple[Value, Value, Windows]:
+    """The operands and windows of the same convolution over an image, whose rows are as long as a hole in the kernel.
+
+    x [n, c, width] -> [n, c, rows, hole], and weights [o, c, size] -> [o, c, size, 1]: where the axis is the only one,
+    steps are single, and the hole is longer than the cube takes. The results lie row by row, too.
+    """
+    (hole, *others), begin = windows.dilations, windows.begins[0]
+    if others or hole <= MOST_HOLE or windows.strides != (1,):
+        return x, w, windows
+    size, rows = windows.kernel[0], -(-windows.outputs[0] // hole)
+    around = (begin, (rows + size - 1) * hole - begin - windows.extents[0])
+    shape = np.array([*shape_of(x)[:2], rows + size - 1, hole])
+    image = graph.call("Reshape", _padded(graph, x, 2, around), shape)
+    of_rows = graph.call("Reshape", w, np.array([*shape_of(w), 1]))
+    return image, of_rows, Windows((rows + size - 1, hole), (size, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 
 
 def by_long_steps(

@@ -78,15 +78,16 @@ def several_places(
     """The operands and windows of a convolution of one group that makes places at once, and how many along each axis.
 
     1. The weights are known, and the kernel has no holes.
-    2. It takes little more than half the time, with the result put in order; or the kernel is too long otherwise.
+    2. There are few outputs, and it takes little more than half the time, with the result put in order; or the kernel
+       is longer than the cube takes: of half as many steps of twice as many channels it makes twice as many outputs.
     """
     (outputs, channels, *_), alone = shape_of(w), (1,) * windows.rank
-    if w.constant is None or set(windows.dilations) != {1} or outputs * 2 > OUTPUTS:
+    if w.constant is None or set(windows.dilations) != {1}:
         return x, w, b, windows, alone
     costs = {way: way.cycles(windows, channels, outputs, block) for way in _ways(windows, OUTPUTS // outputs)}
-    best = min(costs, key=costs.__getitem__, default=None)
+    best = min(costs, key=costs.__getitem__, default=_shortest(windows))
     plain = min((cost for way, cost in costs.items() if way.counts == alone), default=inf)
-    if best is None or costs[best] * WORTH > plain:
+    if best.counts == alone or (costs and costs[best] * WORTH > plain):
         return x, w, b, windows, alone
     if b is not None:
         of_each = graph.call("Reshape", b, np.array([outputs, 1]))
@@ -108,6 +109,16 @@ def _ways(windows: Windows, most: int) -> Iterator[_Way]:
             for folded in product(*((False, True) if step > 1 else (False,) for step in steps)):
                 if (way := _Way(counts, folded)).is_able(windows):
                     yield way
+
+
+def _shortest(windows: Windows) -> _Way:
+    """With as many places at once as it takes for a kernel that the cube takes."""
+    counts = [1] * windows.rank
+    for axis, (size, step) in enumerate(zip(windows.kernel, windows.strides, strict=True)):
+        while -(-(size - step) // (step * counts[axis])) + 1 > MOST_SIZE:
+            counts[axis] += 1
+    steps = zip(windows.kernel, windows.strides, counts, strict=True)
+    return _Way(tuple(counts), tuple(count > 1 or size > MOST_SIZE or step > MOST_STEP for size, step, count in steps))
 
 
 def _moved_along(w: np.ndarray[Any, Any], counts: tuple[int, ...], steps: tuple[int, ...]) -> np.ndarray[Any, Any]:
