@@ -146,9 +146,12 @@ def _pad(inputs: Inputs, attributes: Attributes) -> Estimate:
     pads = inputs[1] if len(inputs) > 1 else np.asarray(attributes["pads"])
     if data is None or pads is None:
         raise ValueError
-    # Which axes are padded does not matter for a bound: all of the padding on each of them.
-    most = sum(max(0, extent) for extent in _extents(pads))
-    elements = math.prod(extent + most for extent in data.shape)
+    axes = inputs[3] if len(inputs) > 3 else None
+    shape, numbers = list(data.shape), _extents(pads)
+    padded = list(range(data.ndim)) if axes is None else [int(axis) % data.ndim for axis in axes.reshape(-1)]
+    for axis, begin, end in zip(padded, numbers, numbers[len(padded) :], strict=False):
+        shape[axis] += max(0, begin) + max(0, end)
+    elements = math.prod(shape)
     return elements, elements
 
 

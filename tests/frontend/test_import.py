@@ -256,6 +256,15 @@ def test_known_work_is_done_at_import() -> None:
     np.testing.assert_allclose(imported.constants["g"], np.exp(np.arange(6, dtype=np.float32)).reshape(2, 3))
 
 
+def test_padding_of_one_axis_is_not_counted_on_others() -> None:
+    """What is padded at import may not be larger than a limit: all of the padding on each axis would be."""
+    nodes = [node("Pad", "w ends _ axes", "p"), node("Add", "x p", "y")]
+    constants = {"w": np.ones((4, 9, 9, 9), np.float32), "ends": np.array([0, 2000]), "axes": np.array([3])}
+    nodes[0].input[2] = ""
+    imported = import_model(model(nodes, {"x": [4, 9, 9, 2009]}, ["y"], constants, opset=18).SerializeToString())
+    assert list(imported.nodes.values()) == [("y",)]
+
+
 # Origins, order, hashes
 
 
