@@ -24,6 +24,9 @@ from compiler.operators.signature import Input
 
 Array = np.ndarray[Any, Any]
 _COMPOSITION_DEPTH = 16
+# Their results differ from the right ones by no more than a known operand does, so that one too small for its new type
+# may become the least of it: beside a divisor it is what keeps that from being zero.
+_GUARDS = ("Add", "Clip", "Max", "Where")
 
 
 @dataclass(eq=False, slots=True)
@@ -177,7 +180,7 @@ class GraphBuilder:
         arguments: list[TensorType | Array | None] = []
         for position, value in enumerate(values):
             parameter = declared.signature.input_at(position)
-            argument = self._argument(value, parameter)
+            argument = self._argument(value, parameter, guards=declared.full_name in _GUARDS)
             arguments.append(argument)
             if value is not None:
                 (operands if isinstance(argument, TensorType) else known).append(value)
@@ -213,7 +216,7 @@ class GraphBuilder:
         if problems:
             raise UnsupportedError(problems)
 
-    def _argument(self, value: Value | None, parameter: Input | None) -> TensorType | Array | None:
+    def _argument(self, value: Value | None, parameter: Input | None, *, guards: bool) -> TensorType | Array | None:
         """A value as an operator takes it: constants it must know as the model has them, others in compiled types."""
         if value is None:
             return None
@@ -221,7 +224,8 @@ class GraphBuilder:
             if parameter.kind == "constant":
                 return value.constant
             if parameter.kind == "either" and parameter.takes(value.constant):
-                return self.types.convert(value.constant, value.dtype, value.name)
+                convert = self.types.convert_guard if guards else self.types.convert
+                return convert(value.constant, value.dtype, value.name)
         _check_dtype(value)
         return TensorType(value.shape, value.dtype)
 

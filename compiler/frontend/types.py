@@ -138,6 +138,18 @@ class Types:
                 self.saturated_floats.append(name)
             return np.where(beyond, np.where(array > 0, largest, -largest).astype(target), found)
 
+    def convert_guard(self, array: np.ndarray, compiled: str, name: str) -> np.ndarray:
+        """As `convert`, for what may keep a divisor from being zero: what is not zero stays it, as the number nearest
+        to zero. (Epsilons of 1e-12 would be zero in float16, and zero by zero is no number.)
+        """
+        found = self.convert(array, compiled, name)
+        vanished = (found == 0) & (array != 0)
+        if found.dtype.kind in "iub" or not vanished.any():
+            return found
+        limits: Any = ml_dtypes.finfo
+        least = limits(found.dtype).smallest_subnormal
+        return np.where(vanished, np.where(array > 0, least, -least).astype(found.dtype), found)
+
     def notes(self) -> list[str]:
         """What was changed, for the person whose model it is."""
         lines = []

@@ -190,6 +190,24 @@ def test_what_is_finite_stays_it(precision: str, largest: float) -> None:
     assert imported.notes[-1] == "numbers beyond the largest of their new type became that in mask"
 
 
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [("Clip", "x epsilon"), ("Max", "x epsilon"), ("Add", "x epsilon"), ("Where", "flag epsilon x")],
+)
+def test_what_keeps_a_divisor_from_being_zero_stays_it(operator: str, inputs: str) -> None:
+    """The epsilon of a division by a length is often 1e-12, which float16 does not have: a row of zeros stays that."""
+    nodes = [
+        node("ReduceL2", "y axes", "x", keepdims=1),
+        node(operator, inputs, "length"),
+        node("Div", "y length", "z"),
+    ]
+    constants = {"axes": np.array([1]), "epsilon": np.array(1e-12, np.float32), "flag": np.array([[False], [True]])}
+    network = model(nodes, {"y": (2, 4)}, ["z"], constants)
+    imported = import_model(network.SerializeToString(), precision="fp16")
+    y = np.array([[3, 0, -4, 0], [0, 0, 0, 0]], np.float32)
+    check(network, imported, {"y": y}, rtol=1e-3)
+
+
 def test_an_output_that_is_named_twice_is_one() -> None:
     network = model([node("Relu", "x", "y")], {"x": (3,)}, ["y", "y"])
     assert [port.name for port in import_model(network.SerializeToString()).outputs] == ["y"]
