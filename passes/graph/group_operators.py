@@ -47,8 +47,8 @@ class GroupOperators(Pass):
     (4) what lies side by side does so along rows of a matrix or along columns: loads turn these, but those of the
         first matrices of an attention;
     in fp16, where sums cannot overflow, also a factor of all of an operand: it becomes one of the product.
-    Both take along a transposition that alone reads their result, an attention where rows stay rows: these are stored
-    where they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
+    Both take along a transposition that alone reads all of their result, an attention where rows stay rows: these are
+    stored where they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
     (5) nothing else reads that part, and it does not lie in one piece: then no kernel need copy it anyway.
     """
 
@@ -170,7 +170,8 @@ class _Grouping:
         users = self.body.consumers[group.calls[-1].var]
         moved = self.group_of[users[0].var] if len(users) == 1 and users[0] is not None else group
         axes, (call, *others) = 2 if group.schedule == "matmul" else 1, moved.calls
-        if moved.schedule == "movement" and not others and keeps_runs(self.module[call.callee], axes):
+        func = self.module[call.callee]
+        if moved.schedule == "movement" and not others and keeps_runs(func, axes) and not picks_places(func):
             group.calls += moved.calls
             self.group_of[call.var] = group
 
@@ -264,6 +265,14 @@ def keeps_runs(func: Any, axes: int) -> bool:
     if not all(any(i.same_as(j) for j in moved) for i in long):
         return False
     return any(read[-1].same_as(j) for j in written[-axes:])
+
+
+def picks_places(func: Any) -> bool:
+    """Whether an operator reads its input at one place of an axis that has more."""
+    loads: list[Any] = []
+    structural_walk(func.body, (ir.TensorLoad, loads.append))
+    places = [place for load in loads for place in zip(load.indices, load.source.shape, strict=True)]
+    return any(isinstance(index, tirx.IntImm) and int(extent) > 1 for index, extent in places)
 
 
 def is_scattered_part(func: Any) -> bool:

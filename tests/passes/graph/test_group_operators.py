@@ -182,6 +182,14 @@ def test_attention_reads_all_three_where_one_product_put_them(batch: int) -> Non
     assert several[1][-4:] == products
 
 
+def test_one_row_of_a_product_is_no_transposition_of_it() -> None:
+    """Each row would be stored as that one."""
+    known = {"from": [0], "to": [1], "axis": [1]}
+    constants = [node("Constant", "", name, value_ints=value) for name, value in known.items()]
+    nodes = [*constants, node("MatMul", "a b", "m"), node("Slice", "m from to axis", "y")]
+    assert groups(nodes, {"a": (1, 16, 8), "b": (8, 12)}, ["y"]) == [["MatMul"], ["Slice"]]
+
+
 @pytest.mark.parametrize(("perm", "joins"), [([0, 2, 1, 3], True), ([1, 0, 2, 3], True), ([0, 1, 3, 2], False)])
 def test_results_of_attention_are_stored_where_they_belong(perm: list[int], joins: bool) -> None:
     nodes = [*ATTENTION[:-1], node("Transpose", "o", "y", perm=perm)]
