@@ -323,7 +323,16 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
         return False
     rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]
     in_order = [_walks(index, axis) for index, axis in zip(value.indices, block.iter_vars, strict=False)]
-    return rounded and all(in_order) and len(value.indices) == len(block.iter_vars)
+    whole = all(in_order) and len(value.indices) == len(block.iter_vars)
+    return rounded and whole and not _is_turned(block.body.indices, block.iter_vars)
+
+
+def _is_turned(stored: Sequence[Any], axes: Sequence[Any]) -> bool:
+    """Whether columns of a product of matrices come to lie elsewhere than side by side.
+
+    Those of a convolution, whose groups and depth are axes of the product only, are put there by the tile.
+    """
+    return 0 < len(stored) == len(axes) and not _walks(stored[-1], axes[-1])
 
 
 def _walks(index: Any, axis: Any) -> bool:

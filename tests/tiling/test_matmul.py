@@ -11,9 +11,12 @@ import pytest
 import tvm
 from tvm import te, tirx
 
+import compiler
 from ci.tile_samples import code_of
 from compiler import pipeline
+from compiler.isa.dtypes import Queue
 from compiler.operators.matmul import gemm, matmul, uncast_product
+from compiler.runtime.model import ProgramSegment
 from compiler.target import Chip, load_chip
 from compiler.tiling import matmul as template
 from compiler.tiling.grids import Grid
@@ -21,6 +24,7 @@ from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of
 from compiler.tiling.template import NoFeasibleTile
+from tests.frontend.models import model, node
 from tests.tiling.kernels import exact, random, run
 
 CHIPS = ("tw1", "tw2", "tiny")
@@ -146,6 +150,21 @@ def test_transposed_result(chip: str) -> None:
         return te.compute((70, 50), lambda i, j: product[j, i], "transposed")
 
     check(chip, arrays, define, lambda a, b: (a @ b).T, TOLERANCE["float16"])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_result_that_nothing_but_a_transposition_follows_is_one_of_the_cube(precision: str) -> None:
+    """The fixpipe rounds it, but does not turn it: that takes its way through UB."""
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((1, 4, 64)).astype(np.float32), rng.standard_normal((64, 128)).astype(np.float32)
+    nodes = [node("MatMul", "a b", "m"), node("Transpose", "m", "y", perm=[0, 2, 1])]
+    network = model(nodes, {"a": a.shape}, ["y"], {"b": b})
+    artifact = compiler.compile(network, "tw2", precision=precision, host_kernels=False)
+    result = artifact.run({"a": a}, hazards=True)["y"]
+    np.testing.assert_allclose(result.astype(np.float32), (a @ b).transpose(0, 2, 1), rtol=1e-2, atol=5e-2)
+    (segment,) = artifact.model.segments
+    assert isinstance(segment, ProgramSegment)
+    assert any(instr.row.queue is Queue.M for instr in segment.program.instrs)
 
 
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
