@@ -201,12 +201,8 @@ class Importer:
     ) -> Sequence[Value] | None:
         """A node from tensors to tensors: computed now, or called; None when nothing is declared for it."""
         values = self._with_safe_indices(node, site.values)
-        known = [value.constant for value in values if value is not None]
-        if not node.domain and all(array is not None for array in known):
-            arrays = [None if value is None else value.constant for value in values]
-            folded = fold(node.op_type, opset, arrays, site.attributes, len(node.output), self.limits)
-            if folded is not None:
-                return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
+        if not node.domain and (folded := self._folded(node, site, values, opset)) is not None:
+            return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
         if declared is None:
             return None
         given = values[_TYPE_INPUTS[node.op_type]] if len(values) > _TYPE_INPUTS.get(node.op_type, 99) else None
@@ -216,8 +212,8 @@ class Importer:
         if not node.domain:
             check_known_indices(node.op_type, values, site.attributes)
         attributes = self._compiled_attributes(declared, schema, site.attributes)
-        if node.op_type == "Split" and not node.domain and len(known) == 1 and "split" not in attributes:
-            _raise_each(_complete_split(node, values[0], attributes))
+        if node.op_type == "Split" and not node.domain:
+            _raise_each(_complete_split(node, values, attributes))
 
         def apply(operator: Declared, given: Sequence[Value | None]) -> Sequence[Value]:
             return self.graph.apply(operator, given, attributes, opset=opset, outputs=len(node.output))
@@ -233,6 +229,18 @@ class Importer:
         if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
             raise refusals.missing_outputs(len(node.output), len(results))
         return results
+
+    def _folded(
+        self, node: onnx.NodeProto, site: Site, values: Sequence[Value | None], opset: int
+    ) -> tuple[np.ndarray[Any, Any], ...] | None:
+        """The outputs of a node of which all that counts is known: of what only says a type, that is its type."""
+        operator, attributes = node.op_type, site.attributes
+        if operator == "CastLike" and len(values) == 2 and values[1] is not None:
+            operator, attributes, values = "Cast", {**attributes, "to": values[1].element_type}, values[:1]
+        arrays = [None if value is None else value.constant for value in values]
+        if any(value is not None and value.constant is None for value in values):
+            return None
+        return fold(operator, opset, arrays, attributes, len(node.output), self.limits)
 
     def _with_safe_indices(self, node: onnx.NodeProto, values: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
         """The operands, with the first element for what a branch that is not taken would pick: it may be nowhere."""
@@ -343,9 +351,11 @@ def _raise_each(texts: Sequence[str]) -> None:
         raise InvalidError([Problem("TW2032", text) for text in texts])
 
 
-def _complete_split(node: onnx.NodeProto, data: Value | None, attributes: dict[str, Any]) -> list[str]:
+def _complete_split(node: onnx.NodeProto, values: Sequence[Value | None], attributes: dict[str, Any]) -> list[str]:
     """Say how many parts there are, which before operator set 18 only the outputs do; answer what is wrong."""
-    parts = len(node.output)
+    if "split" in attributes or any(value is not None for value in values[1:]):
+        return []  # the node says how long each is
+    data, parts = values[0], len(node.output)
     if "num_outputs" in attributes:
         return [] if attributes["num_outputs"] == parts else [f"num_outputs must be {parts}, the number of outputs"]
     attributes["num_outputs"] = parts

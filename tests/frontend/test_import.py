@@ -283,6 +283,17 @@ def test_padding_of_one_axis_is_not_counted_on_others() -> None:
     assert list(imported.nodes.values()) == [("y",)]
 
 
+def test_what_only_says_a_type_need_not_be_known() -> None:
+    """As EmbeddingBag is exported: ends of slices are counted in the type of some index, int64 as their beginnings."""
+    nodes = [node("CastLike", "one index", "step"), node("Add", "start step", "end"), node("Slice", "x start end", "y")]
+    for index in ({"index": np.array([7])}, {}):
+        constants = {"one": np.int32(1), "start": np.array([2]), **index}
+        inputs = {"x": [5, 3]} if index else {"x": [5, 3], "index": (TensorProto.INT64, [1])}
+        network = model(nodes, inputs, ["y"], constants, opset=20)
+        feeds = {"x": np.arange(15, dtype=np.float32).reshape(5, 3)}
+        check(network, import_model(network.SerializeToString()), feeds | ({} if index else {"index": np.array([7])}))
+
+
 # Origins, order, hashes
 
 
