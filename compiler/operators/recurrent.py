@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.operators.graph import Graph, Value
+from compiler.operators.recurrent_ends import IDLE_GRU, IDLE_LSTM, IDLE_RNN
 from compiler.operators.recurrent_network import Network, States
 from compiler.operators.registry import composition
 
@@ -48,9 +49,9 @@ def lstm(
         alphas=activation_alpha,
         betas=activation_beta,
     )
-    if p is None and network.is_one_kernel:
+    if p is None and network.is_one_kernel(IDLE_LSTM, initial_h):
         cell = network.all_initial(initial_c)
-        return network.in_one_kernel("LstmSteps", initial_h, cell, input_forget=input_forget)
+        return network.in_one_kernel("LstmSteps", IDLE_LSTM, initial_h, cell, input_forget=input_forget)
     runs = []
     for number in range(network.directions):
         attributes = network.cell_attributes(number)
@@ -103,10 +104,11 @@ def gru(
         alphas=activation_alpha,
         betas=activation_beta,
     )
-    if network.is_one_kernel:
+    if network.is_one_kernel(IDLE_GRU, initial_h):
         if not linear_before_reset:
-            return network.in_one_kernel("GruSteps", initial_h)
-        return network.in_one_kernel("GruLinearSteps", initial_h, network.bias_behind_product(), bias_apart=True)
+            return network.in_one_kernel("GruSteps", IDLE_GRU, initial_h)
+        apart = network.bias_behind_product()
+        return network.in_one_kernel("GruLinearSteps", IDLE_GRU, initial_h, apart, bias_apart=True)
     make_step = _linear_gru_step if linear_before_reset else _gru_step
     runs = []
     for number in range(network.directions):
@@ -177,8 +179,8 @@ def rnn(
         alphas=activation_alpha,
         betas=activation_beta,
     )
-    if network.is_one_kernel:
-        return network.in_one_kernel("RnnSteps", initial_h)
+    if network.is_one_kernel(IDLE_RNN, initial_h):
+        return network.in_one_kernel("RnnSteps", IDLE_RNN, initial_h)
     runs = []
     for number in range(network.directions):
         weights, attributes = network.part(r, number), network.cell_attributes(number)

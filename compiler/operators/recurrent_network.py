@@ -17,6 +17,7 @@ from compiler.operators import refusals
 from compiler.operators.broadcast import FLOATS, dtype_of, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.recurrent_cells import PARAMETERS, check_activation
+from compiler.operators.recurrent_ends import Ends, IdleStep
 
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 States = tuple[Value, ...]
@@ -122,24 +123,33 @@ class Network:
             raise refusals.wrong_shape("an initial state must be [directions, batch, hidden]", state=value, x=self.x)
         return self.part(value, direction)
 
-    @property
-    def is_one_kernel(self) -> bool:
+    def is_one_kernel(self, idle: IdleStep, initial_h: Value | None) -> bool:
         """Whether one core takes less time for the product of a step than all of them for kernels of its parts."""
         own = [self.activations[at : at + self.functions] for at in range(0, len(self.activations), self.functions)]
         steps, batch, _ = shape_of(self.x)
         size = math.prod(shape_of(self.r)[1:]) * (2 if dtype_of(self.r) != "float32" else 4)
-        alike = self.lengths is None and own[1:] == own[:-1]
+        alike = own[1:] == own[:-1]
+        if self.lengths is not None and not idle.is_possible(self.activations[0][0], self.clip, initial_h):
+            return False
         return alike and min(steps, batch) > 0 and size <= MAX_BYTES_ONE_CORE and dtype_of(self.r) in FLOATS
 
     def in_one_kernel(
-        self, kernel: str, initial_h: Value | None, *others: Value, bias_apart: bool = False, **attributes: Any
+        self,
+        kernel: str,
+        idle: IdleStep,
+        initial_h: Value | None,
+        *others: Value,
+        bias_apart: bool = False,
+        **attributes: Any,
     ) -> tuple[Value, ...]:
         """All outputs and the last states, in the layout that was asked for, of a kernel that takes ``others`` behind
         the first output; ``bias_apart``: it adds the bias of the last gate's product with the state itself.
         """
+        products = self._stacked_products(bias_apart=bias_apart)
+        ends = None if self.lengths is None else Ends(self.graph, self.lengths, shape_of(self.x)[0], idle)
         y, *last = self.graph.call(
             f"tilewright::{kernel}",
-            self._stacked_products(bias_apart=bias_apart),
+            products if ends is None else ends.products(products, self.hidden),
             self.graph.call("Transpose", self.r, perm=(0, 2, 1)),
             self.all_initial(initial_h),
             *others,
@@ -147,7 +157,13 @@ class Network:
             **self.cell_attributes(0),
             **attributes,
         )
+        if ends is not None:
+            reverse = tuple(self._is_reverse(direction) for direction in range(self.directions))
+            y, last[0] = ends.outputs(y, last[0], reverse)
         return self.in_layout(y, *last)
+
+    def _is_reverse(self, direction: int) -> bool:
+        return self.direction == "reverse" or direction == 1
 
     def bias_behind_product(self) -> Value:
         """[directions, hidden]: that of the last gate's product with the state."""
@@ -232,8 +248,7 @@ class Network:
     ) -> tuple[list[Value], States]:
         """The outputs in the order of time, and the last states; the first state is the output."""
         outputs: dict[int, Value] = {}
-        is_reverse = self.direction == "reverse" or direction == 1
-        for time in reversed(range(len(products))) if is_reverse else range(len(products)):
+        for time in reversed(range(len(products))) if self._is_reverse(direction) else range(len(products)):
             following = step(products[time], states)
             active = self._active(time)
             if active is None:

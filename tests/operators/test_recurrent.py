@@ -70,6 +70,27 @@ def test_sequences_of_different_lengths(name: str, constants: tuple[int, ...]) -
     check(name, inputs_of(name, 2, lengths=[2, 4, 1]), constants, direction="bidirectional")
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("name", GATES)
+def test_steps_behind_an_end_are_idle(name: str, direction: str) -> None:
+    """In one kernel, where the first states are zeros."""
+    directions = 2 if direction == "bidirectional" else 1
+    check(name, inputs_of(name, directions, states=False, lengths=[2, 4, 1]), direction=direction)
+
+
+def test_idle_steps_of_a_gated_unit_keep_any_state() -> None:
+    check("GRU", inputs_of("GRU", lengths=[3, 1, 4]), direction="reverse", linear_before_reset=1)
+
+
+@pytest.mark.parametrize("attributes", [{"clip": 0.3}, {"activations": ["HardSigmoid", "Tanh", "Tanh"]}])
+def test_gates_that_cannot_be_held_are_selected(attributes: dict[str, Any]) -> None:
+    check("LSTM", inputs_of("LSTM", states=False, lengths=[2, 4, 1]), **attributes)
+
+
+def test_a_forget_gate_is_open_where_the_input_gate_is_closed() -> None:
+    check("LSTM", inputs_of("LSTM", states=False, lengths=[2, 4, 1]), direction="reverse", input_forget=1)
+
+
 def test_peepholes_and_clipping() -> None:
     check("LSTM", inputs_of("LSTM", peepholes=True), clip=0.3)
 
