@@ -14,7 +14,7 @@ import numpy as np
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import Rewrite
 
-LEAST = 8  # elements of a row
+LEAST = 2  # elements of a row
 
 
 def rows(graph: GraphBuilder, values: Sequence[Value | None], attributes: Mapping[str, Any]) -> Value | None:

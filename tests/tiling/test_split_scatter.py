@@ -85,3 +85,21 @@ def test_known_indices_are_of_rows_where_they_are_alike(alike: bool) -> None:
     exact = x.copy()
     np.put_along_axis(exact, indices, u, axis=0)
     np.testing.assert_array_equal(artifact.run({"x": x, "u": u}, hazards=True)["y"], exact)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_rows_may_be_of_two_elements(reduction: str) -> None:
+    """As attention over a graph adds up a few heads: an element costs as much as a row."""
+    taken = {}
+    for width in (2, 16):
+        each = node("Expand", "i shape", "each")
+        nodes = [each, node("ScatterElements", "x each u", "y", axis=0, reduction=reduction)]
+        given = {"x": [20, width], "i": (INT64, [60, 1]), "u": [60, width]}
+        source = model(nodes, given, ["y"], {"shape": np.array([60, width])})
+        artifact = api.compile(source, "tw2", cache=False)
+        rows = np.arange(60).reshape(60, 1) % 20
+        x, u = np.ones((20, width), np.float32), np.arange(60 * width, dtype=np.float32).reshape(60, width)
+        exact = x + u.reshape(3, 20, width).sum(0) if reduction == "add" else u[40:]
+        np.testing.assert_array_equal(artifact.run({"x": x, "i": rows, "u": u}, hazards=True)["y"], exact)
+        taken[width] = artifact.report.cycles or 0
+    assert 0 < taken[2] < 1.1 * taken[16]
