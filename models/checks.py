@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnxruntime
 
-from compiler.report.reference import exact_options
+from compiler.report.reference import exact_session
 from models import zoo
 from models.comparison import compare
 from models.half import rounded
@@ -28,8 +27,7 @@ class Findings:
 
 def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs by name, computed by onnxruntime as the graph is written."""
-    options, providers = exact_options(model), ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    session = exact_session(model)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 

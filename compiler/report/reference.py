@@ -13,10 +13,12 @@ import numpy as np
 from compiler.errors import Problem, UnsupportedError
 
 _SUMS_OF_BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+# Optimisations that round what the graph does not: weights of floats between quantised tensors, and such tensors again.
+_OTHER_ROUNDINGS = ["QDQPropagationTransformer", "WeightBiasQuantization"]
 
 
-def exact_options(model: Any) -> Any:
-    """Options by which onnxruntime computes a model as its graph says; `model` is an onnx.ModelProto.
+def exact_session(model: Any) -> Any:
+    """A session of onnxruntime that computes a model as its graph says; `model` is an onnx.ModelProto.
 
     Where products are of unsigned by signed bytes, processors with AVX2 and no VNNI add up in 16 bits, which saturates.
     An optimisation, with an option of its own, makes the constants among the signed ones unsigned: then sums are exact.
@@ -31,7 +33,12 @@ def exact_options(model: Any) -> Any:
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return options
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=_OTHER_ROUNDINGS,
+    )
 
 
 def has_halves(model: Any) -> bool:
@@ -61,17 +68,12 @@ class Reference:
 
     def __init__(self, model: Any) -> None:
         try:
-            import onnxruntime
+            self._session: Any = exact_session(model)
         except ImportError as error:
             hint = "pip install onnxruntime"
             raise UnsupportedError(
                 Problem("TW2701", "onnxruntime, the reference, is not installed", hint=hint)
             ) from error
-        options = exact_options(model)
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
         except Exception as error:  # onnxruntime's own share no other base
             raise _refused(error) from error
 

@@ -24,3 +24,24 @@ def test_sums_of_bytes_do_not_saturate() -> None:
     onnx.checker.check_model(model)
     found = reference_of(model)[1].run({"x": np.full((1, 2, 4, 4), 255, np.uint8)})["y"]
     assert np.array_equal(found, np.full((1, 1, 4, 4), round(2 * 255 * 127 / 512)))
+
+
+def test_weights_of_floats_between_quantised_tensors_stay_floats() -> None:
+    constants = {
+        "scale": np.float32(1), "zero": np.uint8(0), "one": np.eye(2, dtype=np.uint8).reshape(2, 2, 1, 1),
+        "w": np.array([2, 0.0045], np.float32).reshape(2, 1, 1, 1), "b": np.zeros(1, np.float32),
+    }  # fmt: skip
+    quantised = ["scale", "zero"]
+    nodes = [
+        helper.make_node("QLinearConv", ["x", *quantised, "one", *quantised, *quantised], ["same"]),
+        helper.make_node("DequantizeLinear", ["same", *quantised], ["floats"]),
+        helper.make_node("ConvTranspose", ["floats", "w", "b"], ["products"]),
+        helper.make_node("QuantizeLinear", ["products", *quantised], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.UINT8, [1, n, 1, 1]) for name, n in (("x", 2), ("y", 1))]
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "weights", ports[:1], ports[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    found = reference_of(model)[1].run({"x": np.array([0, 255], np.uint8).reshape(1, 2, 1, 1)})["y"]
+    assert found.item() == 1  # with the weight in steps of 2 / 255 it would be 2
