@@ -208,7 +208,7 @@ class Importer:
         if declared is None:
             return None
         given = values[_TYPE_INPUTS[node.op_type]] if len(values) > _TYPE_INPUTS.get(node.op_type, 99) else None
-        if given is not None and not node.domain:
+        if given is not None and node.domain in ("", "com.microsoft"):
             self.types.computed(given.element_type, self.graph.origin)
         self._check_setup_values(declared, values)
         if not node.domain:

@@ -90,6 +90,44 @@ def qlinear_leaky_relu(
     return _rounded(graph, result, y_scale, y_zero_point)
 
 
+@composition("com.microsoft::QLinearSoftmax")
+def qlinear_softmax(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Any:
+    """As that of the opset: before 13, all axes from ``axis`` on are one."""
+    floats = _floats(graph, x, x_scale, x_zero_point)
+    if opset >= 13:
+        return _rounded(graph, graph.call("Softmax", floats, axis=axis), y_scale, y_zero_point)
+    rows = graph.call("Softmax", graph.call("Flatten", floats, axis=axis), axis=-1)
+    result = graph.call("Reshape", rows, np.array(shape_of(x), np.int64))
+    return _rounded(graph, result, y_scale, y_zero_point)
+
+
+@composition("com.microsoft::QLinearWhere")
+def qlinear_where(
+    graph: Graph,
+    condition: Value,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None,
+    y: Value,
+    y_scale: Value,
+    y_zero_point: Value | None,
+    z_scale: Value,
+    z_zero_point: Value | None = None,
+) -> Any:
+    either = (_floats(graph, x, x_scale, x_zero_point), _floats(graph, y, y_scale, y_zero_point))
+    return _rounded(graph, graph.call("Where", condition, *either), z_scale, z_zero_point)
+
+
 @composition("com.microsoft::QLinearGlobalAveragePool")
 def qlinear_global_average_pool(
     graph: Graph,

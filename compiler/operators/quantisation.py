@@ -18,6 +18,8 @@ from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
 
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
+# uint16 is held as int32, to which ONNX quantises nothing itself.
+_HELD = {"int32": "uint16"}
 
 
 def parameter_at(parameter: Any, indices: tuple[Any, ...], axis: int, block_size: int) -> Any:
@@ -60,7 +62,7 @@ def quantize_linear(
 ) -> te.Tensor:
     """``x / scale`` rounded half to even, plus the zero point, saturated. Divided in float32."""
     dtype = dtype_of(y_zero_point) if y_zero_point is not None else onnx_dtype(output_dtype or 2)
-    if dtype not in _QUANTISED:
+    if _HELD.get(dtype, dtype) not in _QUANTISED:
         raise refusals.wrong_dtype(f"quantised types are {', '.join(_QUANTISED)}", zero_point=dtype)
     axis = check_parameter(x, "y_scale", y_scale, axis, block_size)
     if isinstance(y_scale, np.ndarray) and not y_scale.all():
@@ -78,7 +80,7 @@ def rounded(steps: Any, zero_point: Any, dtype: str) -> Any:
     value = tirx.nearbyint(steps)
     if zero_point is not None:
         value = value + zero_point.astype("float32")
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(_HELD.get(dtype, dtype))
     low, high = literal(int(limits.min), "float32"), literal(int(limits.max), "float32")
     return tirx.min(tirx.max(value, low), high).astype(dtype)
 

@@ -2,7 +2,8 @@
 
 An operator computes its outputs in TE; a composition builds them out of calls of other operators. Both are plain
 functions: positional parameters are the inputs, keyword-only parameters the attributes (``opset`` is given the opset of
-the model), annotations and defaults are all that is said about them. See :mod:`compiler.operators.signature`.
+the model, where a node does not say its own), annotations and defaults are all that is said about them. See
+:mod:`compiler.operators.signature`.
 """
 
 from __future__ import annotations

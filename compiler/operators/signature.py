@@ -122,9 +122,11 @@ class Signature:
                 if value is None and from_attribute is not None:
                     value = _as_array(from_attribute)
             arguments.append(_argument(parameter, value, position))
+        # A node that says itself of which opset it is, is not of that of its domain.
+        said = left.pop(_OPSET, None) if self.wants_opset else None
         keywords = self._keywords(left)
-        if self.wants_opset and opset is not None:
-            keywords[_OPSET] = opset
+        if said is not None or (self.wants_opset and opset is not None):
+            keywords[_OPSET] = opset if said is None else said
         return arguments, keywords
 
     def _keywords(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 import compiler
-from compiler.errors import TilewrightError
+from compiler.errors import TilewrightError, UnsupportedError
 from compiler.frontend import import_model
 from models import checks
 from tests.frontend.cpu import run
@@ -30,7 +31,7 @@ def model(
     given: Sequence[tuple[str, Array] | None],
     outputs: Sequence[str] = ("y",),
     constants: Sequence[str] = (),
-    opset: int = 17,
+    model_opset: int = 17,
     domain: str = DOMAIN,
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -46,7 +47,7 @@ def model(
         [onnx.ValueInfoProto(name=name) for name in outputs if name],
         [numpy_helper.from_array(arrays[name], name) for name in constants],
     )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    opsets = [helper.make_opsetid("", model_opset), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9), {
         name: array for name, array in arrays.items() if name not in constants
     }
@@ -251,6 +252,27 @@ def test_two_quantised_tensors(operator: str, kind: Any) -> None:
 def test_one_quantised_tensor(operator: str, attributes: dict[str, Any]) -> None:
     given = [*quantised("x", 1, 3, 4, 6), *result(scale=1 / 255 if operator == "QLinearSigmoid" else 0.03)]
     check(operator, given, constants=[name for name, array in given if not array.shape], off=1, **attributes)
+
+
+@pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 11), (-1, 11)])
+def test_softmax_of_a_quantised_tensor(axis: int, opset: int) -> None:
+    scale = ("y_scale", np.array(1 / 256, np.float32))
+    given = [*quantised("x", 2, 3, 4), scale, ("y_zero", np.array(0, np.uint8))]
+    constants = [name for name, array in given if not array.shape]
+    check("QLinearSoftmax", given, constants=constants, off=1, axis=axis, opset=opset)
+
+
+def test_elements_of_either_quantised_tensor() -> None:
+    condition = ("condition", RNG.integers(0, 2, (3, 1)).astype(bool))
+    given = [condition, *quantised("a", 2, 3, 4), *quantised("b", 3, 4), *result()]
+    check("QLinearWhere", given, constants=[name for name, array in given if not array.shape], off=1)
+
+
+def test_rounding_to_four_bits_is_refused() -> None:
+    zero = ("zero", np.array(0, ml_dtypes.int4))
+    proto, _ = model("QuantizeLinear", [X, ("scale", np.array(1, np.float32)), zero], constants=["scale", "zero"])
+    with pytest.raises(UnsupportedError, match="int4 results"):
+        import_model(proto.SerializeToString())
 
 
 def test_quantised_tensors_one_behind_another() -> None:

@@ -28,6 +28,18 @@ def test_quantize_and_dequantize(dtype: str, constants: tuple[int, ...]) -> None
     np.testing.assert_array_equal(evaluate("DequantizeLinear", expected, scale, zero, constants=constants), back)
 
 
+@pytest.mark.parametrize("given", [{"y_zero_point": np.int32(7)}, {"output_dtype": 6}])
+def test_what_is_held_as_int32_is_uint16(given: dict[str, Any]) -> None:
+    zero = given.get("y_zero_point")
+    x, scale = np.float32([-1e9, -2, 0.3, 3e4, 1e9]), np.float32(0.5)
+    quantised = evaluate(
+        "QuantizeLinear", x, scale, *([] if zero is None else [zero]), output_dtype=given.get("output_dtype", 0)
+    )
+    (expected,) = onnxruntime_node("QuantizeLinear", [x, scale, np.uint16(zero or 0)])
+    assert quantised.dtype == np.int32
+    np.testing.assert_array_equal(quantised, expected)
+
+
 @pytest.mark.parametrize("axis", [0, -1])
 def test_each_place_of_an_axis_has_its_own_scale(axis: int) -> None:
     x = floats(0, 3, 2, 3, low=-200, high=200)
@@ -145,7 +157,7 @@ def test_quantised_product() -> None:
 
 def test_types_and_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="TW2109"):
-        evaluate("QuantizeLinear", floats(0, 3), np.float32(1), np.int32(0))
+        evaluate("QuantizeLinear", floats(0, 3), np.float32(1), np.float32(0))
     with pytest.raises(UnsupportedError, match="TW2109"):
         evaluate("MatMulInteger", integers(0, 2, 2), integers(1, 2, 2))
     with pytest.raises(InvalidError, match=r"TW2108.*extent of axis 1"):

@@ -80,6 +80,13 @@ def test_the_signature_is_read_off_the_function() -> None:
     assert signature.wants_opset
 
 
+def test_a_node_may_say_its_own_opset() -> None:
+    declare_scale()
+    signature = find_called("test::Scale").signature
+    for given, wanted in (({}, 7), ({"opset": 11}, 11)):
+        assert signature.bind([X], given, 7)[1]["opset"] == wanted
+
+
 def test_a_prim_func_says_what_it_was_made_of() -> None:
     declare_scale()
     by = np.array([np.inf], np.float32)
