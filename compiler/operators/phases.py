@@ -2,7 +2,8 @@
 
 The cube works on blocks of channels. Three channels leave most of a block empty, for every element of the kernel; with
 the pixels of a step as further channels, blocks are fuller and the kernel has fewer elements. And neither steps nor
-kernels may be as long as one likes: in such steps they are short.
+kernels may be as long as one likes: in such steps they are short. Holes in a kernel may not either: as rows of an image
+they are none.
 """
 
 from __future__ import annotations
