@@ -22,10 +22,11 @@ from compiler.operators.phases import MOST_SIZE, MOST_STEP, in_whole_steps
 from compiler.operators.windows import Windows
 
 OUTPUTS = 16  # of a place, that the cube makes at once
-# Cycles of a core for each element that is read and written once more: of kernels that put 363,000 in another order, on
-# both chips, where they stay on the chip.
+# Cycles of a core for each element that is read and written once more, of kernels that put 363,000 in another order, on
+# both chips, where they stay on the chip; and of all cores for one more kernel, which takes some 400.
 PASS_CYCLES = 1 / 8
-WORTH = 1.8  # times fewer cycles, so that it pays
+KERNEL_CYCLES = 8_000
+WORTH = 1.7  # times fewer cycles, so that it pays
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class _Way:
         places = prod(at_once.outputs)
         found = places * taps * -(-channels * prod(steps) // block) / OUTPUTS
         if prod(self.counts) > 1:
-            found += PASS_CYCLES * places * prod(self.counts) * outputs
+            found += KERNEL_CYCLES + PASS_CYCLES * places * prod(self.counts) * outputs
         if any(self.folded):
-            found += PASS_CYCLES * prod(windows.extents) * channels
+            found += KERNEL_CYCLES + PASS_CYCLES * prod(windows.extents) * channels
         return found
 
     def is_able(self, windows: Windows) -> bool:

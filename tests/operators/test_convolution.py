@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import InvalidError
+from compiler.operators import places_at_once
 from compiler.operators.convolution import conv, convolution_windows
 from compiler.operators.phases import by_long_steps, by_phases
 from compiler.operators.places_at_once import several_places
@@ -201,8 +202,15 @@ AT_ONCE: list[tuple[Shape, Shape, dict[str, Any], Shape]] = [
 @pytest.mark.parametrize("x_shape, w_shape, attributes, counts", AT_ONCE)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_few_outputs_are_made_of_several_places_at_once(
-    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], counts: Shape, has_bias: bool
+    x_shape: Shape,
+    w_shape: Shape,
+    attributes: dict[str, Any],
+    counts: Shape,
+    has_bias: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Of small maps, for which another kernel would take too long."""
+    monkeypatch.setattr(places_at_once, "KERNEL_CYCLES", 0)
     x, w, *b = (floats(at, *shape) for at, shape in enumerate((x_shape, w_shape, w_shape[:1])[: 2 + has_bias]))
     expected = onnxruntime_node("Conv", [x, w, *b], **attributes)[0]
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
@@ -217,10 +225,15 @@ def test_few_outputs_are_made_of_several_places_at_once(
 
 @pytest.mark.parametrize(
     "x_shape, w_shape, known",
-    [((1, 1, 700), (1, 1, 256), False), ((1, 16, 30, 30), (9, 16, 3, 3), True), ((1, 64, 30, 30), (1, 64, 1, 1), True)],
+    [
+        ((1, 1, 90000), (1, 1, 255), False),
+        ((1, 16, 90, 90), (9, 16, 3, 3), True),
+        ((1, 64, 90, 90), (1, 64, 1, 1), True),
+        ((1, 1, 700), (1, 1, 255), True),
+    ],
 )
 def test_others_are_made_one_by_one(x_shape: Shape, w_shape: Shape, known: bool) -> None:
-    """Of weights that are not known; of many outputs; and of single elements, which would be moved along in zeros."""
+    """Of weights that are not known; of many outputs; of single elements, moved along in zeros; and of few places."""
     x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=known)
     windows = convolution_windows(x, w, None, None, None, "NOTSET", 1)
     assert several_places(Eager(), x, w, None, windows, 8)[-1] == (1,) * windows.rank
