@@ -91,8 +91,7 @@ def convolve(
     x, w, windows = by_long_steps(graph, x, w, windows, group, block)
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, block)
-    outputs = shape_of(w)[0]
-    channels = shape_of(w)[1]
+    outputs, channels, *_ = shape_of(w)
     blocks = -(-group // max(1, block // channels))
     sharing = -(-group // blocks)
     if sharing > 1:

@@ -83,7 +83,7 @@ def several_places(
        is longer than the cube takes: of half as many steps of twice as many channels it makes twice as many outputs.
     """
     (outputs, channels, *_), alone = shape_of(w), (1,) * windows.rank
-    if w.constant is None or set(windows.dilations) != {1}:
+    if w.constant is None or set(windows.dilations) != {1} or not outputs:
         return x, w, b, windows, alone
     costs = {way: way.cycles(windows, channels, outputs, block) for way in _ways(windows, OUTPUTS // outputs)}
     best = min(costs, key=costs.__getitem__, default=_shortest(windows))

@@ -35,8 +35,7 @@ CHUNK = 1 << CHUNK_SHIFT
 
 @kernel
 def _usage(klass, address, core_of, queue, footprint_start, footprints, spans, span_count, grain, used, read):  # type: ignore[no-untyped-def]
-    """Per shared buffer: the greatest power of two that divides every run on it, if it is read and written, and from
-    where to where each queue reads it."""
+    """Per shared buffer: the greatest power of two that divides every run on it, and from where to where it is read."""
     for i in range(len(klass)):
         a = klass[i]
         for f in range(footprint_start[a], footprint_start[a + 1]):
