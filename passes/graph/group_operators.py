@@ -299,7 +299,8 @@ class Outside:
     """What a list of calls reads and does not make, in order of first use; for each call which of it its arguments are.
 
     What several calls or inputs of calls that are not elementwise read is there for each of them: in a product of a
-    matrix with itself, transposed, scaled or not, tiles of the two are not the same.
+    matrix with itself, transposed, scaled or not, tiles of the two are not the same. And what the cube multiplies, or
+    windows go over, is there once more for elementwise calls that add it to the result.
     """
 
     values: list[Any] = field(default_factory=list)
@@ -308,7 +309,7 @@ class Outside:
     @classmethod
     def of(cls, calls: Iterable[Call], module: Any) -> Outside:
         calls, found, made, position = list(calls), cls(), set[Any](), dict[Any, int]()
-        operands, tiled = set[Any](), set[Any]()
+        operands, tiled, apart = set[Any](), set[Any](), set[Any]()
         for call in reversed(calls):
             if call.var in operands:
                 operands.update(call.arguments)
@@ -316,14 +317,18 @@ class Outside:
                 operands.update(call.arguments[:2])
         for call in calls:
             places = list[int | None]()
-            elementwise = schedule_of(module, call) == FOLLOWER and call.var not in operands
+            schedule = schedule_of(module, call)
+            elementwise = schedule == FOLLOWER and call.var not in operands
             for argument in call.arguments:
-                again = argument in tiled and not elementwise
+                again = argument in (apart if elementwise else tiled)
                 if argument not in made and (again or argument not in position):
                     position[argument] = len(found.values)
                     found.values.append(argument)
+                    apart.discard(argument)
                 if not elementwise:
                     tiled.add(argument)
+                    if schedule not in WITH_PROLOGUE:
+                        apart.add(argument)
                 places.append(None if argument in made else position[argument])
             found.arguments.append(places)
             made.add(call.var)

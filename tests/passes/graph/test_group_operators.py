@@ -20,6 +20,21 @@ def groups(
     nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], precision: str = "fp32", **options: Any
 ) -> list[list[str]]:
     """The operators of each group of a model, in the order of the kernels; a view stands in brackets."""
+    grouped = grouped_module(nodes, inputs, outputs, precision, **options)
+    found = []
+    for call in graph.read(grouped["main"]).calls:
+        callee = grouped[call.callee]
+        if graph.attribute(callee, "tw.group") is None:
+            found.append([f"[{graph.attribute(callee, 'tw.operator')}]"])
+            continue
+        members = graph.read(callee).calls
+        found.append([str(graph.attribute(grouped[member.callee], "tw.operator")) for member in members])
+    return found
+
+
+def grouped_module(
+    nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], precision: str = "fp32", **options: Any
+) -> Any:
     model = helper.make_model(
         helper.make_graph(
             nodes,
@@ -34,16 +49,7 @@ def groups(
         opset_imports=[helper.make_opsetid("", 17)],
     )
     module = import_model(model.SerializeToString(), precision=precision).module
-    grouped = GroupOperators(**options).run(module, CHIP)
-    found = []
-    for call in graph.read(grouped["main"]).calls:
-        callee = grouped[call.callee]
-        if graph.attribute(callee, "tw.group") is None:
-            found.append([f"[{graph.attribute(callee, 'tw.operator')}]"])
-            continue
-        members = graph.read(callee).calls
-        found.append([str(graph.attribute(grouped[member.callee], "tw.operator")) for member in members])
-    return found
+    return GroupOperators(**options).run(module, CHIP)
 
 
 def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
@@ -243,6 +249,16 @@ def test_a_part_that_somebody_else_reads_is_made() -> None:
 def test_what_puts_elements_in_another_order_is_a_kernel() -> None:
     nodes = [node("Transpose", "x", "a", perm=[1, 0]), node("Relu", "a", "y")]
     assert groups(nodes, {"x": (4, 8)}, ["y"]) == [["Transpose"], ["Relu"]]
+
+
+@pytest.mark.parametrize(("operator", "inputs"), [("MatMul", 3), ("Softmax", 1)])
+def test_a_product_that_is_added_to_its_own_operand_reads_it_twice(operator: str, inputs: int) -> None:
+    """Tiles of the operand and of what is added are not the same; rows that a softmax holds are."""
+    first = node(operator, "x w" if operator == "MatMul" else "x", "a")
+    nodes = [first, node("Add", "x a", "y")]
+    grouped = grouped_module(nodes, {"x": (8, 8), "w": (8, 8)}, ["y"])
+    (call,) = graph.read(grouped["main"]).calls
+    assert len(call.arguments) == inputs
 
 
 def test_a_group_is_bounded() -> None:
