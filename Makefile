@@ -80,8 +80,9 @@ random-products: $(STAMP) ## compile random products of parts of matrices, and s
 random-chains: $(STAMP) ## compile random rows of convolutions as one kernel each, run them, and compare with numpy
 	$(BIN)/python -m ci.random_cases chains --count $(CHAINS)
 
-random-networks: $(STAMP) ## compile random networks of convolutions with calls in bands, run them, and compare with onnxruntime
+random-networks: $(STAMP) ## compile random networks of convolutions with calls in bands, or sections by rows, run them, and compare with onnxruntime
 	$(BIN)/python -m ci.random_cases networks --count $(NETWORKS)
+	$(BIN)/python -m ci.random_cases sections --count $(NETWORKS)
 
 random-transformers: $(STAMP) ## compile random blocks of transformers, run them, and compare with onnxruntime
 	$(BIN)/python -m ci.random_cases transformers --count $(TRANSFORMERS)

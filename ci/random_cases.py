@@ -5,7 +5,8 @@
 (:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
 (:mod:`tests.tiling.random_chains`, :mod:`tests.tiling.random_pairs`), one with what makes its map
 (:mod:`tests.tiling.random_prepared`), or products that do (:mod:`tests.tiling.random_product_rows`), ``networks`` such
-of convolutions and more that run in bands (:mod:`tests.schedule.random_networks`), ``transformers`` blocks of these
+of convolutions and more that run in bands (:mod:`tests.schedule.random_networks`), ``sections`` such that clusters run
+each on some rows (:mod:`tests.schedule.random_sections`), ``transformers`` blocks of these
 (:mod:`tests.tiling.random_transformers`), ``chips`` models of the zoo on machines with other numbers
 (:mod:`tests.target.random_chips`). Prints, for a failure, the seed that repeats it, and counts what it met.
 """
@@ -27,6 +28,7 @@ KINDS = {
     "contractions": "tests.tiling.random_contractions",
     "chains": "tests.tiling.random_chains",
     "networks": "tests.schedule.random_networks",
+    "sections": "tests.schedule.random_sections",
     "transformers": "tests.tiling.random_transformers",
     "chips": "tests.target.random_chips",
 }

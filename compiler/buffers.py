@@ -12,10 +12,14 @@ from compiler import graph
 from compiler.codegen.residence import GraphBuffer
 from compiler.frontend import Imported
 from compiler.isa.dtypes import DTYPES
-from compiler.parts import MOVES, Parts, band_of, cut_offset, is_join, joined_bands
+from compiler.parts import MOVES, OF_CLUSTERS, Parts, band_of, cut_offset, is_join, joined_bands
 from compiler.tir.scopes import ISA_DTYPE
 
 VIEW, BETWEEN = "view", "intermediate"
+
+
+class NotInPlace(ValueError):
+    """What clusters read or write where it is, each elsewhere, has to be copied there."""
 
 
 class Buffers:
@@ -81,14 +85,20 @@ class Buffers:
             names = [self.names[argument] for argument in arguments]
             if self._lies_within(function, name, names):
                 found.add(call.var)
+            elif graph.attribute(function, OF_CLUSTERS) is not None:
+                raise NotInPlace(f"{call.name} has to lie where it is on each cluster, and cannot")
         return frozenset(found)
 
     def _lies_within(self, function: Any, name: str, names: list[str]) -> bool:
         """Whether a result lies in what it is cut from, or what it is made of in the result."""
         itemsize = DTYPES[self.declared[name].dtype].itemsize
+        bands = joined_bands(function)
+        further = graph.attribute(function, OF_CLUSTERS)
+        if further is not None:
+            part = name if bands is None else names[0]
+            self.parts.of_clusters[part] = tuple(int(elements) * itemsize for elements in further)
         if is_join(function):
             return self.parts.join(name, names)
-        bands = joined_bands(function)
         if bands is not None:
             return self.parts.join_bands(name, names, [n * itemsize for n in bands.first], bands.bands)
         offset = cut_offset(function, names)
@@ -164,7 +174,8 @@ class Buffers:
             outer, offset = self.parts.place(name)
             found[outer] = self.declared[outer]
             if outer != name:
-                found[name] = replace(self._part(self.declared[name]), whole=outer, offset=offset)
+                part, moves = self._part(self.declared[name]), self.parts.moves(name)
+                found[name] = replace(part, whole=outer, offset=offset, of_clusters=moves)
         return list(found.values())
 
     def _part(self, buffer: GraphBuffer) -> GraphBuffer:

@@ -1,4 +1,4 @@
-"""A model that clusters of a chip run by themselves: one alone, or several that divide its batch.
+"""A model that clusters of a chip run by themselves: one alone, or several that divide its batch, or its images.
 
 The pass that decides it says so in an attribute of `main`, whose shapes are then those of one cluster's part. The
 model's inputs and outputs are what they were. Kernels are compiled for one cluster, and linked for those that run
@@ -21,11 +21,17 @@ COMMON = "tw.common"  # attribute of main: the numbers of its parameters of whic
 CLUSTERS = "tw.clusters"  # attribute of main: how many clusters run it, each its part; one that has it is left as it is
 RIVALS = "tw.rivals"  # attribute of main: other numbers of clusters that may be faster; where that is worth finding out
 THOUGHT = "tw.thought"  # attribute of main: the cycles that it is thought to take, where that was worked out
+ROWS = "tw.rows"  # attribute of main: whether each of the clusters that run it works on some rows of its images
 TOGETHER = 0  # clusters: all work together on every kernel
 
 
 def clusters_of(module: Any) -> int:
     return int(graph.attribute(module["main"], CLUSTERS, TOGETHER))
+
+
+def by_rows(module: Any) -> bool:
+    """Whether clusters run it each on some rows of images, not on a part of the batch."""
+    return bool(graph.attribute(module["main"], ROWS, False))
 
 
 def chip_of(module: Any, chip: Chip) -> Chip:
@@ -87,13 +93,14 @@ def together(imported: Imported) -> Imported:
 def of_all(buffer: GraphBuffer, shapes: Mapping[str, Sequence[int]], clusters: int) -> GraphBuffer:
     """An input, output or constant of one cluster's kernels as the caller has it, where ``shapes`` has its shape there.
 
-    What is read and no larger there has no parts, so that clusters share it: it is then a constant, and no other is.
+    What is no larger there has no parts, so that clusters share it. If it is read, it is then a constant, and no other
+    is.
     """
     if buffer.name not in shapes or buffer.role not in ("input", "output", "constant"):
         return buffer
     shape = tuple(shapes[buffer.name])
-    if buffer.role != "output" and prod(shape) == prod(buffer.shape):
-        return replace(buffer, role="constant")
+    if prod(shape) == prod(buffer.shape):
+        return replace(buffer, is_common=True) if buffer.role == "output" else replace(buffer, role="constant")
     if prod(shape) != clusters * prod(buffer.shape):
         raise ValueError(f"{buffer.name} is {list(shape)}, but {list(buffer.shape)} on each of {clusters} clusters")
     role = "output" if buffer.role == "output" else "input"

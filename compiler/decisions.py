@@ -37,6 +37,8 @@ class Decisions:
     fetched: tuple[Brought, ...]  # what kernels bring to LLB for those behind them
     # The first calls of the tail, where head and tail are compiled as models of their own: nothing else then counts.
     tail: tuple[str, ...] = ()
+    # The same where it is compiled as several, of which clusters run some each on some rows: how many, and which calls.
+    sections: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ def _decisions(content: Any) -> Decisions | None:
     if not isinstance(content, Mapping) or content.keys() != Decisions.__dataclass_fields__.keys():
         return None
     together, split, clusters = (content[name] for name in ("together", "split", "clusters"))
-    copied, fetched, tail = (content[name] for name in ("copied", "fetched", "tail"))
-    if not all(isinstance(each, list) for each in (together, split, copied, fetched, tail)):
+    copied, fetched, tail, sections = (content[name] for name in ("copied", "fetched", "tail", "sections"))
+    if not all(isinstance(each, list) for each in (together, split, copied, fetched, tail, sections)):
+        return None
+    if not all(isinstance(each, list) and len(each) == 2 and isinstance(each[1], list) for each in sections):
         return None
     if not all(isinstance(each, list) for each in (*together, *fetched)):
         return None
@@ -86,4 +90,5 @@ def _decisions(content: Any) -> Decisions | None:
     way = None if content["way"] is None else Way.of(content["way"])
     brought = tuple(Brought(str(source), *numbers) for source, *numbers in fetched)
     copied, tail = (tuple(map(str, each)) for each in (copied, tail))
-    return Decisions(clusters, way, content["bands"] is True, calls, tuple(split), copied, brought, tail)
+    spread = tuple((int(number), tuple(map(str, names))) for number, names in sections)
+    return Decisions(clusters, way, content["bands"] is True, calls, tuple(split), copied, brought, tail, spread)

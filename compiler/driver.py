@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler import pipeline
-from compiler.buffers import Buffers
-from compiler.clusters import clusters_of, of_all, rivals_of, thought_of, together
+from compiler import graph, pipeline
+from compiler.buffers import Buffers, NotInPlace
+from compiler.clusters import by_rows, clusters_of, of_all, rivals_of, thought_of, together
 from compiler.codegen.link import LLB_PLACEMENT, OVERLAP, Linked, link
 from compiler.codegen.residence import FarResult, GraphBuffer, PlacedKernel
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions, Memory
 from compiler.ends import Ends, cut, ends_as_told, ends_of, joined, tails_of
+from compiler.errors import InvalidError, Problem
 from compiler.fetching import FETCHES, Traffic, brought, is_whole, wanted, with_fetches
 from compiler.frontend import Imported, import_model
 from compiler.frontend import Port as ModelPort
@@ -34,7 +35,10 @@ from compiler.schedule.chains import named
 from compiler.schedule.files import load_schedule, written
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import runs_in_bands
+from compiler.schedule.spreading import Sections, best_sections
+from compiler.schedule.spreads import Section, Spreads
 from compiler.sim.collector import uncollected
+from compiler.spread import in_sections
 from compiler.target import Chip
 from compiler.timing import TIMING, cycles_of
 from compiler.tir.scopes import ISA_DTYPE
@@ -42,7 +46,10 @@ from compiler.tir.scopes import ISA_DTYPE
 # Threads take turns: TVM has one stack of builders for all of them, and a process that another one forks while it holds
 # a lock waits for that for ever.
 _ONE_AT_A_TIME = RLock()
-APART = "what reads it is a program of its own: clusters divide one of both only"
+SECTIONS = "sections"  # what may be left out: clusters that run parts of a model each on some rows
+# Of the cycles that a model is thought to take otherwise, what it takes at most where it is not worth to find out.
+FAR_LESS = 0.6
+APART = "what reads it is a program of its own, which clusters run in another way"
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
 # Of the cycles of a program whose calls all have kernels of their own, the fewest that one may take that is faster once
 # some share theirs: that saves a few percent of each.
@@ -139,12 +146,14 @@ def _compile_model(
     return _found(_imported(source, options), chip, options, observer)
 
 
-def _found(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
+def _found(
+    imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer, *, is_section: bool = False
+) -> Compilation:
     memory = Memory.of(imported, chip, options, observer)
     decided = None if memory is None else memory.recalled()
     found = None if decided is None else _as_decided(decided, imported, chip, options, observer)
     if found is None:
-        found = _searched(imported, chip, options, observer)
+        found = _searched(imported, chip, options, observer, is_section=is_section)
         if memory is not None:
             memory.keep(found.decisions)
     return found
@@ -157,8 +166,14 @@ def _as_decided(
     if decided.tail:
         ends = cut(imported, decided.tail)
         return None if ends is None else _in_two(ends, chip, options, observer)
+    if decided.sections:
+        return in_rows(imported, _sections(decided), chip, options, observer)
     kernels = _kernels_as_decided(decided, imported, chip, options, observer)
     return None if kernels is None else _compiled(kernels)
+
+
+def _sections(decided: Decisions) -> list[Section]:
+    return [Section(frozenset(names), clusters) for clusters, names in decided.sections]
 
 
 def _kernels_as_decided(
@@ -185,14 +200,23 @@ def _kernels_as_decided(
 # ---- the search for the fastest program --------------------------------------------------------------------------
 
 
-def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer) -> Compilation:
-    """The fastest of all ways to run a model, in one piece or in two, or as somebody says."""
+def _searched(
+    imported: Imported, chip: Chip, options: Options, observer: pipeline.Observer, *, is_section: bool = False
+) -> Compilation:
+    """The fastest of all ways to run a model, in one piece or in several, or as somebody says."""
     manual = manual_of(options)
     if manual is not None and manual.tails:
         return _in_two(ends_as_told(imported, manual), chip, options, observer)
+    if manual is not None and manual.rows and not by_rows(imported.module):
+        told = replace(options, schedule=replace(manual, rows=False))
+        return _searched(_in_rows_as_told(imported, manual, chip), chip, told, observer)
     planned = _planned(imported, chip, options, observer)
     if manual is not None:
         return _fetched_or_not(_copied_or_not(planned, _compiled(kept_in_l1(planned, manual))))
+    sections = None if is_section else _worth_sections(planned)
+    spread = None if sections is None else in_rows(imported, sections.sections, chip, options, observer)
+    if spread is not None and sections is not None and sections.share < FAR_LESS:
+        return spread
     ends = None if planned.clusters > 1 else ends_of(imported, chip)
     in_two = None if ends is None else _if_it_pays(ends, planned)
     if in_two is not None and isinf(in_two.predicted_cycles):
@@ -202,7 +226,67 @@ def _searched(imported: Imported, chip: Chip, options: Options, observer: pipeli
     if hosted and in_two is None:
         ends = ends_of(imported, chip, hosted)
         in_two = None if ends is None else _if_it_pays(ends, found.kernels)
-    return found if in_two is None or not _is_faster(in_two, found) else in_two
+    for other in (in_two, spread):
+        found = found if other is None or not _is_faster(other, found) else other
+    return found
+
+
+def _in_rows_as_told(imported: Imported, manual: Manual, chip: Chip) -> Imported:
+    names, clusters = [call.name for call in graph.read(imported.module["main"]).calls], manual.clusters or 1
+    ways = {n: in_sections(imported, [Section(frozenset(names), n)]) for n in range(2, chip.clusters + 1)}
+    found = ways.get(clusters)
+    if found is None:
+        able = [str(n) for n, models in ways.items() if models is not None]
+        text = f"{clusters} clusters cannot run {names[0]} to {names[-1]} on {chip.name}, each on some rows"
+        hint = f"possible: {', '.join(able)}" if able else "leave rows out, or cut the model elsewhere"
+        raise InvalidError(Problem("TW2632", text, manual.place("rows"), hint))
+    return found[0]
+
+
+def _worth_sections(planned: ModelKernels) -> Sections | None:
+    """Where clusters do not divide the batch: what of the model they had better run each on some rows."""
+    chip, observer = planned.whole_chip, planned.observer
+    if chip.clusters == 1 or planned.clusters > 1 or observer.stop_after is not None:
+        return None
+    if {SECTIONS, LLB_PLACEMENT} & observer.without:
+        return None
+    grouping = pipeline.graph_passes()[:1]
+    grouped = pipeline.run(grouping, planned.imported.module, chip, replace(observer, watchers=()))
+    return best_sections(Spreads(planned.imported.module, planned.imported.recipes), grouped, chip)
+
+
+def in_rows(
+    imported: Imported, sections: Sequence[Section], chip: Chip, options: Options, observer: pipeline.Observer
+) -> Compilation | None:
+    """A model in sections, each a model of its own, one behind the other; None where clusters can run none of them each
+    on some rows, or a kernel has to run elsewhere.
+    """
+    models = in_sections(imported, sections)
+    if models is None:
+        return None
+    try:
+        compiled = [_found(model, chip, options, observer, is_section=True) for model in models]
+    except NotInPlace:
+        return None
+    told = tuple((section.clusters, tuple(sorted(section.names))) for section in sections)
+    return _one_of(imported, compiled, replace(compiled[0].decisions, sections=told))
+
+
+def _one_of(whole: Imported, ends: Sequence[Compilation], decisions: Decisions) -> Compilation:
+    """A model that was compiled as several, one behind the other."""
+    pieces = [piece for end in ends for piece in end.pieces]
+    behind = [each for at, end in enumerate(ends) for each in _passed_on(whole, ends[:at], end.imported)]
+    return replace(
+        ends[0],
+        model=joined(whole, [piece.model for piece in pieces]),
+        steps=tuple(step for end in ends for step in end.steps),
+        imported=whole,
+        roads=tuple(road for end in ends for road in end.roads),
+        linked=tuple(one for end in ends for one in end.linked),
+        decisions=decisions,
+        ends=tuple(ends),
+        passed_on=(*(each for end in ends for each in end.passed_on), *behind),
+    )
 
 
 def _in_one(planned: ModelKernels) -> Compilation:
@@ -243,29 +327,19 @@ def _in_two(ends: Ends, chip: Chip, options: Options, observer: pipeline.Observe
         _found(end, chip, replace(options, schedule=own), observer)
         for end, own in zip((ends.head, ends.tail), told, strict=True)
     )
-    pieces = [*head.pieces, *tail.pieces]
-    return replace(
-        head,
-        model=joined(ends.whole, [piece.model for piece in pieces]),
-        steps=(*head.steps, *tail.steps),
-        imported=ends.whole,
-        roads=(*head.roads, *tail.roads),
-        linked=(*head.linked, *tail.linked),
-        decisions=replace(head.decisions, tail=ends.first),
-        ends=(head, tail),
-        passed_on=(*head.passed_on, *tail.passed_on, *_passed_on(ends, head)),
-    )
+    return _one_of(ends.whole, [head, tail], replace(head.decisions, tail=ends.first))
 
 
-def _passed_on(ends: Ends, head: Compilation) -> Iterator[FarResult]:
-    """What the tail is given of the head, by the kernel that makes it."""
-    made = {port.name: port for port in head.model.outputs}
-    for port in ends.tail.inputs:
-        if port.name in made:
-            nodes = set(ends.whole.nodes.get(port.name, ()))
-            maker = next((step.name for step in head.steps if nodes.intersection(step.nodes)), port.name)
-            size = prod(port.shape) * DTYPES[made[port.name].dtype].itemsize
-            yield FarResult(maker, made[port.name].buffer, size, APART)
+def _passed_on(whole: Imported, before: Sequence[Compilation], behind: Imported) -> Iterator[FarResult]:
+    """What a model is given of those before it, by the kernels that make it."""
+    for end in before:
+        made = {port.name: port for port in end.model.outputs}
+        for port in behind.inputs:
+            if port.name in made:
+                nodes = set(whole.nodes.get(port.name, ()))
+                maker = next((step.name for step in end.steps if nodes.intersection(step.nodes)), port.name)
+                size = prod(port.shape) * DTYPES[made[port.name].dtype].itemsize
+                yield FarResult(maker, made[port.name].buffer, size, APART)
 
 
 def _rivals(planned: ModelKernels) -> Iterator[ModelKernels]:
@@ -367,6 +441,8 @@ def _cycles(one: Compilation, other: Compilation) -> tuple[float, float, bool]:
 def _compiled(kernels: ModelKernels) -> Compilation:
     decisions = kernels.decisions
     steps, roads = kernels.compile_all()
+    if any(step.host for step in steps) and by_rows(kernels.module):
+        raise NotInPlace("the host takes whole tensors")
     if any(step.host for step in steps) and kernels.clusters > 1:
         # The host takes whole tensors.
         kernels = _planned(together(kernels.imported), kernels.whole_chip, kernels.options, kernels.observer)
@@ -410,9 +486,12 @@ def _last_plans(
     memory = Memory.of(imported, chip, options, observer)
     decided = None if memory is None else memory.recalled()
     ends = None if decided is None or not decided.tail else cut(imported, decided.tail)
-    if ends is not None:
-        for end in (ends.head, ends.tail):
-            yield from _last_plans(end, chip, options, observer)
+    models = [] if ends is None else [ends.head, ends.tail]
+    if decided is not None and decided.sections:
+        models = in_sections(imported, _sections(decided)) or []
+    if models:
+        for model in models:
+            yield from _last_plans(model, chip, options, observer)
         return
     kernels = None if decided is None else _kernels_as_decided(decided, imported, chip, options, observer)
     yield _planned(imported, chip, options, observer) if kernels is None else kernels

@@ -116,7 +116,7 @@ def _largest(
     names, constants = [call.name for call in body.calls], set(body.params).difference(inputs)
 
     def divides(some: Sequence[str]) -> bool:
-        part = _part(body, some)
+        part = part_of(body, some)
         if part is None:
             return False
         given = [param for param in part.params if param not in constants]
@@ -164,7 +164,7 @@ def _with_needed(body: graph.Body, names: Collection[str]) -> set[str]:
 # ---- two models --------------------------------------------------------------------------------------------------
 
 
-def _part(body: graph.Body, names: Collection[str]) -> graph.Body | None:
+def part_of(body: graph.Body, names: Collection[str]) -> graph.Body | None:
     """Some of the calls, given what others make and the parameters that they read; None where nobody reads a result."""
     names, known, asked = set(names), set(body.params), set(body.results)
     calls = tuple(call for call in body.calls if call.name in names)
@@ -181,12 +181,16 @@ def _part(body: graph.Body, names: Collection[str]) -> graph.Body | None:
 
 def _cut(imported: Imported, body: graph.Body, names: Collection[str]) -> Ends | None:
     """The model in two, the head of which is these calls."""
-    head, tail = _part(body, names), _part(body, {call.name for call in body.calls}.difference(names))
+    head, tail = part_of(body, names), part_of(body, {call.name for call in body.calls}.difference(names))
     if head is None or tail is None:
         return None
-    inputs = body.params[: len(imported.inputs)]
-    head = replace(head, params=(*inputs, *(param for param in head.params if param not in inputs)))
-    return Ends(imported, _end(imported, body, head), _end(imported, body, tail), _first(body, tail.calls))
+    head = with_inputs(head, body.params[: len(imported.inputs)])
+    return Ends(imported, end_of(imported, body, head), end_of(imported, body, tail), _first(body, tail.calls))
+
+
+def with_inputs(part: graph.Body, inputs: Sequence[Any]) -> graph.Body:
+    """The same with these as its first parameters, whether it needs them or not."""
+    return replace(part, params=(*inputs, *(param for param in part.params if param not in inputs)))
 
 
 def _first(body: graph.Body, calls: Sequence[graph.Call]) -> tuple[str, ...]:
@@ -195,7 +199,7 @@ def _first(body: graph.Body, calls: Sequence[graph.Call]) -> tuple[str, ...]:
     return tuple(call.name for call in calls if made.isdisjoint(call.arguments))
 
 
-def _end(imported: Imported, body: graph.Body, part: graph.Body) -> Imported:
+def end_of(imported: Imported, body: graph.Body, part: graph.Body) -> Imported:
     """A part as a model of its own, whose inputs and outputs are called as its variables are."""
     constants = set(body.params[len(imported.inputs) :])
     inputs = [param for param in part.params if param not in constants]
@@ -208,13 +212,13 @@ def _end(imported: Imported, body: graph.Body, part: graph.Body) -> Imported:
     return replace(
         imported,
         module=builder.get(),
-        inputs=tuple(map(_port, inputs)),
-        outputs=tuple(map(_port, part.results)),
+        inputs=tuple(map(port_of, inputs)),
+        outputs=tuple(map(port_of, part.results)),
         constants={name: array for name, array in imported.constants.items() if name in held},
     )
 
 
-def _port(variable: Any) -> ModelPort:
+def port_of(variable: Any) -> ModelPort:
     dtype = graph.dtype_of(variable)
     return ModelPort(str(variable.name), dtype, dtype, graph.shape_of(variable))
 

@@ -8,7 +8,8 @@
    the whole. What lies in a band is a band along the same axis; where bands of a whole overlap, they hold the same.
 2. What moves lives between kernels. What the caller or the model holds has a place of its own: what is cut from it
    lies there, and what is joined to a result of the model is made there.
-3. What several parts of a whole lie in moves into it altogether, or stays: a tensor is in one place.
+3. Each cluster may have a band of its own of a tensor, of one that they share, or each of the one that it has.
+4. What several parts of a whole lie in moves into it altogether, or stays: a tensor is in one place.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from compiler.tir.structure import structural_walk
 MOVES = ("movement", "gather")  # classes of operators that may only say where something lies
 JOIN_BANDS = "JoinBands"  # the operator that makes a whole of bands
 BANDS = "tw.bands"  # attribute of functions that make a whole of bands: the axis, and where each begins
+# Attribute of functions that cut a band, or make a whole of one: how many elements further that of each cluster lies.
+OF_CLUSTERS = "tw.of_clusters"
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Parts:
     results: Set[str] = frozenset()
     seen: Mapping[str, Set[tuple[int, ...]]] = field(default_factory=dict)  # the shapes, of what has several
     within: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # How many bytes further a part lies on each cluster, where that is not for all the same.
+    of_clusters: dict[str, tuple[int, ...]] = field(default_factory=dict)
     bands: dict[str, Band] = field(default_factory=dict)
     _held: dict[str, list[str]] = field(default_factory=dict)  # what lies in a buffer
 
@@ -111,6 +116,15 @@ class Parts:
             name, inner = self.within[name]
             offset += inner
         return name, offset
+
+    def moves(self, name: str) -> tuple[int, ...]:
+        """How many bytes further a buffer lies on each cluster in the outermost one; none where on all as far."""
+        found: tuple[int, ...] = ()
+        while name in self.within:
+            own = self.of_clusters.get(name, ())
+            found = tuple(map(sum, zip(found, own, strict=True))) if found and own else found or own
+            name = self.within[name][0]
+        return found
 
     def cut(self, part: str, whole: str, offset_bytes: int) -> bool:
         """Let a part lie where it is cut from, if it may."""

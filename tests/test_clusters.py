@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -183,5 +183,7 @@ def test_a_buffer_of_all_clusters() -> None:
     assert of_all(held, {"w0": (8, 3)}, 4) == GraphBuffer("w0", "fp32", (8, 3), 96, "input")
     between = GraphBuffer("t0", "fp32", (2, 3), 24, "intermediate")
     assert of_all(between, shapes, 4) == between
-    with pytest.raises(ValueError, match=r"out0 is \[8, 5\], but \[8, 5\] on each of 4 clusters"):
-        of_all(GraphBuffer("out0", "fp32", (8, 5), 160, "output"), shapes, 4)
+    whole = GraphBuffer("out0", "fp32", (8, 5), 160, "output")
+    assert of_all(whole, shapes, 4) == replace(whole, is_common=True)
+    with pytest.raises(ValueError, match=r"out0 is \[8, 5\], but \[3, 5\] on each of 4 clusters"):
+        of_all(GraphBuffer("out0", "fp32", (3, 5), 60, "output"), shapes, 4)

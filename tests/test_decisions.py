@@ -75,7 +75,7 @@ def compiled(options: Options | None = None, observer: Observer | None = None) -
     return compile_model(model(), TW1, options or Options(precision="fp16", jobs=1), observer)
 
 
-def no_search(*_: Any) -> Compilation:
+def no_search(*_: Any, **__: Any) -> Compilation:
     raise AssertionError("it searches")
 
 

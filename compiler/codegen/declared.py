@@ -25,7 +25,7 @@ def declared(buffers: Sequence[GraphBuffer], places: Mapping[str, Place], cluste
     found = []
     for b in sorted(buffers, key=lambda b: (places[b.name], -b.size_bytes)):
         if b.size_bytes and not b.whole:
-            memory, offset, _ = places[b.name]
+            memory, offset, *_ = places[b.name]
             found.append(Buffer(b.name, memory, offset, b.size_bytes, b.dtype, b.shape, _PROGRAM_ROLES[b.role]))
     merged = _merged(found)
     steps = {name: place.step for name, place in places.items()}

@@ -75,7 +75,8 @@ def link(
     vain = {f.target: f.source for kernel in kernels for f in kernel.fetches if planned[f.target].memory != "llb"}
     kernels, buffers = _without(vain, kernels, buffers)
     apart = {b.name: (b.run_bytes, b.period_bytes) for b in buffers if b.period_bytes}
-    linker = _Linker(planned, chip, overlap, _written(kernels), running, apart)
+    wider = {b.name: b.further for b in buffers if b.of_clusters}
+    linker = _Linker(planned, chip, overlap, _written(kernels), running, apart, wider)
     for kernel in kernels:
         linker.add(kernel)
     linker.close()
@@ -107,9 +108,11 @@ class _Linker:
         written: frozenset[str],
         clusters: int,
         apart: Mapping[str, tuple[int, int]],
+        wider: Mapping[str, int],
     ) -> None:
         self.places, self.chip, self.overlap, self.written, self.clusters = places, chip, overlap, written, clusters
         self._apart = apart  # of what does not lie in one piece: the bytes of each, and from one to the next
+        self._wider = wider  # of parts that lie elsewhere in each cluster's copy of a buffer: how far apart these are
         self._before: _Before | None = None
         self._company = Company(chip)  # kernels that are not placed yet
         self._touched: list[Reach] = []  # what these do
@@ -120,7 +123,7 @@ class _Linker:
         self.listing: list[str] = []
         self.labels: list[tuple[str, int]] = []
         self.tiling: list[TilingWord] = []
-        self._words: dict[tuple[int, int], int] = {}
+        self._words: dict[tuple[int, ...], int] = {}
         self._borders = Borders(chip, gates=overlap)
         self._flag = chip.cross_flag_ids - 1  # kernels that tell other cores something of their own count from zero
 
@@ -214,7 +217,8 @@ class _Linker:
     def _is_there(self, name: str, kernel: PlacedKernel, load: Ahead) -> bool:
         """Whether what a load brings is known to be written, if any kernel writes it."""
         place, size = self.places[name], kernel.code.parameters[load.parameter].size_bytes
-        return name not in self.written or self._borders.is_written(place.memory, place.offset, place.offset + size)
+        end = place.offset + size + self._wider.get(name, 0)
+        return name not in self.written or self._borders.is_written(place.memory, place.offset, end)
 
     def _is_free(self, place: Place, load: Ahead) -> bool:
         return self._borders.is_free(place.memory, place.offset + load.low, place.offset + load.high)
@@ -280,7 +284,7 @@ class _Linker:
             if not self.overlap:
                 low[:], high[:] = 0, code.parameters[touch.parameter].size_bytes
             gated, lane = touch.parameter in code.gated, self._lane(name)
-            low, high = low + place.offset, high + place.offset
+            low, high = low + place.offset, high + place.offset + self._wider.get(name, 0)
             found.append(Reach(place.memory, touch.queue, touch.writes, low, high, gated, lane))
         return found
 
@@ -291,7 +295,7 @@ class _Linker:
         return Reach(place.memory, LOADING, writes=True, low=low, high=high, gated=False)
 
     def _lane(self, name: str) -> Lane | None:
-        run, period = self._apart.get(name, (0, 0)) if self.overlap else (0, 0)
+        run, period = self._apart.get(name, (0, 0)) if self.overlap and name not in self._wider else (0, 0)
         return Lane(self.places[name].offset % period, run, period) if period else None
 
     def _bring(self, code: _Code, fetch: Fetch, kernel: PlacedKernel, sites: Sites) -> None:
@@ -323,19 +327,22 @@ class _Linker:
 
     def _address(self, register: Value, place: Place) -> Instr:
         """What loads the address of a place."""
-        if place.step:
-            return Instr(by_mnemonic()["ldtc"], (), (register, self._word(place.offset, place.step)))
+        further = place.of_clusters or (0,) * self.clusters
+        own = tuple(place.offset + place.step * number + each for number, each in enumerate(further))
+        if len(set(own)) > 1:
+            return Instr(by_mnemonic()["ldtc"], (), (register, self._word(own)))
         if place.offset <= IMMEDIATE_MAX:
             return Instr(by_mnemonic()["smov"], (), (register, place.offset))
-        return Instr(by_mnemonic()["ldt"], (), (register, self._word(place.offset, 0)))
+        return Instr(by_mnemonic()["ldt"], (), (register, self._word(own[:1])))
 
-    def _word(self, address: int, step: int) -> int:
+    def _word(self, addresses: tuple[int, ...]) -> int:
         """The first of the tiling words that hold an address, one for each cluster where these differ."""
-        if (address, step) not in self._words:
-            self._words[address, step] = len(self.tiling)
-            own = range(address, address + step * self.clusters, step) if step else [address]
-            self.tiling += [TilingWord(f"address.{each}", each) for each in own]
-        return self._words[address, step]
+        if addresses not in self._words:
+            self._words[addresses] = len(self.tiling)
+            for each in addresses:
+                again = sum(word.value == each for word in self.tiling)
+                self.tiling.append(TilingWord(f"address.{each}" + (f".{again}" if again else ""), each))
+        return self._words[addresses]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class GraphBuffer:
     """A tensor of the graph. A constant is an input that the artifact has the contents of.
 
     One that is a part lies in ``whole``, a buffer that is none, from byte ``offset`` on: all of it in one piece, or
-    ``run_bytes`` of every ``period_bytes``.
+    ``run_bytes`` of every ``period_bytes``. Each cluster may have a part of its own, which lies
+    ``of_clusters`` bytes further, in a whole that all have in common or in its own.
     """
 
     name: str
@@ -64,6 +65,13 @@ class GraphBuffer:
     run_bytes: int = 0
     period_bytes: int = 0
     copy_of: str = ""  # a constant, for kernels that would read that again and again
+    of_clusters: tuple[int, ...] = ()
+    is_common: bool = False  # whether clusters have an output in common, in which each makes parts
+
+    @property
+    def further(self) -> int:
+        """How many bytes further a cluster has it than the one that has it first."""
+        return max(self.of_clusters, default=0)
 
 
 @dataclass(frozen=True)
@@ -82,11 +90,14 @@ class PlacedKernel:
 
 
 class Place(NamedTuple):
-    """Where a buffer lies; that of a cluster lies ``step`` bytes behind that of the cluster before."""
+    """Where a buffer lies; that of a cluster lies ``step`` bytes behind that of the cluster before, and ``of_clusters``
+    bytes further, where these differ.
+    """
 
     memory: str
     offset: int
     step: int = 0
+    of_clusters: tuple[int, ...] = ()
 
 
 def plan(
@@ -120,7 +131,7 @@ def plan(
     _check_fits("ddr", end + size * clusters, [*buffers, *far], chip)
     for part in parts.values():
         whole = places[part.whole]
-        places[part.name] = whole._replace(offset=whole.offset + part.offset)
+        places[part.name] = whole._replace(offset=whole.offset + part.offset, of_clusters=part.of_clusters)
     # What there is no room for is read where it is.
     return places | {target: places[source] for target, source in fetched.items() if target not in places}
 
@@ -262,7 +273,7 @@ def _apart(buffers: Sequence[GraphBuffer], alignment: int, clusters: int) -> tup
     places, end = {}, 0
     for buffer in buffers:
         if buffer.role != "intermediate":
-            split = clusters > 1 and buffer.role != "constant"
+            split = clusters > 1 and buffer.role != "constant" and not buffer.is_common
             places[buffer.name] = Place("ddr", end, buffer.size_bytes // clusters if split else 0)
             end += _aligned(buffer.size_bytes, alignment)
     return places, end
@@ -447,7 +458,7 @@ def _lifetimes(
         for name in dict.fromkeys(names):
             buffer = known.get(name)
             outer, low = (buffer.whole or name, buffer.offset) if buffer else (name, 0)
-            high = low + buffer.size_bytes if buffer else 0
+            high = low + buffer.size_bytes + buffer.further if buffer else 0
             ranges = uses.setdefault(outer, {})
             ranges[low, high] = ranges.get((low, high), (step, step))[0], step
     for step, fetches in enumerate(brought):

@@ -70,6 +70,34 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How an operator's function was made, so that it can be made for operands of other shapes."""
+
+    declared: Declared
+    arguments: tuple[TensorType | Array | None, ...]
+    attributes: Mapping[str, Any]
+    opset: int | None
+    outputs: int | None
+    number: int  # of the function among those that are made together
+
+    def made_for(self, shapes: Sequence[Sequence[int]], told: Mapping[tuple[int, ...], tuple[int, ...]]) -> Any:
+        """The function of operands of these shapes; where it is ``told`` a shape, it is told another one instead.
+        Raises what the operator does where it has none for them.
+        """
+        others = iter(shapes)
+        arguments: list[TensorType | Array | None] = []
+        for each in self.arguments:
+            if isinstance(each, TensorType):
+                arguments.append(TensorType(tuple(next(others)), each.dtype))
+            elif each is not None and each.ndim == 1 and (other := told.get(tuple(each.tolist()))) is not None:
+                arguments.append(np.array(other, each.dtype))
+            else:
+                arguments.append(each)
+        functions = self.declared.kernels(arguments, self.attributes, opset=self.opset, outputs=self.outputs)
+        return functions[self.number]
+
+
+@dataclass(frozen=True)
 class _Instance:
     """``functions`` make one result each, or one of them makes all."""
 
@@ -86,6 +114,7 @@ class GraphBuilder:
     calls: list[Call] = field(default_factory=list)
     # The model's inputs whose values something here had to know.
     wanted_inputs: set[str] = field(default_factory=set)
+    recipes: dict[Any, Recipe] = field(default_factory=dict)  # by function
     _instances: dict[Any, _Instance] = field(default_factory=dict)
     _origin: list[str] = field(default_factory=list)
     _depth: int = 0
@@ -272,6 +301,8 @@ class GraphBuilder:
             if text := check_dims(result.shape, self.limits):
                 kind = LimitError if "limit" in text else InvalidError
                 raise kind(Problem("TW2006", f"{declared.full_name}: its output: {text}"))
+        for number, function in enumerate(functions):
+            self.recipes[function] = Recipe(declared, tuple(arguments), dict(attributes), opset, outputs, number)
         return _Instance(functions, results)
 
     def _folded(

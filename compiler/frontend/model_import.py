@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
 from compiler.errors import InvalidError, Place, Problem, TilewrightError, UsageError
-from compiler.frontend.graph import Value
+from compiler.frontend.graph import Recipe, Value
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Model, load_model
 from compiler.frontend.naming import quoted
@@ -48,6 +48,7 @@ class Imported:
     nodes: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
     source_sha256: str
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)  # of functions of the module, by their names
 
 
 def import_model(
@@ -93,6 +94,7 @@ def import_model(
         emitted.nodes,
         (*model.structure.notes, *types.notes()),
         model.source_sha256,
+        emitted.recipes,
     )
 
 

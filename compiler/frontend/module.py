@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontend.affine_folding import fold_affine
-from compiler.frontend.graph import Call, GraphBuilder, Value
+from compiler.frontend.graph import Call, GraphBuilder, Recipe, Value
 from compiler.operators import find
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
@@ -23,6 +23,7 @@ class Emitted:
     module: Any
     constants: dict[str, np.ndarray]
     nodes: dict[str, tuple[str, ...]]
+    recipes: dict[str, Recipe]  # by function of the module
 
 
 def emit_module(graph: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> Emitted:
@@ -52,7 +53,8 @@ def emit_module(graph: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[
                 emitter.emit(call, functions[call.function])
             results = [variables[value] for value in outputs]
         block.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
-    return Emitted(block.get(), arrays, emitter.nodes)
+    recipes = {str(functions[f].name_hint): graph.recipes[f] for f in functions if f in graph.recipes}
+    return Emitted(block.get(), arrays, emitter.nodes, recipes)
 
 
 def _computed(graph: GraphBuilder, value: Value, inputs: Sequence[Value]) -> Value:

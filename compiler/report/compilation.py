@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from compiler.clusters import by_rows
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.encoding import encode
 from compiler.isa.program import Program
@@ -59,6 +60,7 @@ class TailReport:
 
     kernels: int
     clusters: int
+    rows: bool  # whether clusters work each on some rows of images
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Report:
     ddr: DdrPlan
     memory: tuple[MemoryPeak, ...]
     clusters: int  # that run it, each on its part of the batch; none where all work together on every kernel
+    rows: bool  # whether they work each on some rows of images instead
     pieces: int  # in which the layer with most of them runs
     search: Searched | None  # None where nothing was searched for: all fits on the chip, or the schedule was given
     far_results: tuple[FarResultReport, ...]
@@ -175,11 +178,12 @@ def report_of(compilation: Compilation) -> Report:
         ddr=_ddr(model, programs),
         memory=tuple(_peaks(model, steps)),
         clusters=compilation.clusters,
+        rows=by_rows(compilation.module),
         pieces=max(Counter(step.name for step in steps).values(), default=1),
         search=searched_of(compilation.module),
         far_results=_far_results(compilation),
         tails=tuple(
-            TailReport(sum(step.kernel is not None for step in piece.steps), piece.clusters)
+            TailReport(sum(step.kernel is not None for step in piece.steps), piece.clusters, by_rows(piece.module))
             for piece in compilation.pieces[1:]
         ),
         fetched_bytes=sum(one.fetched_bytes for one in compilation.linked),

@@ -53,11 +53,11 @@ def _apart(report: Report) -> str:
 def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:
     """How the graph runs, and what of it goes through DDR between kernels."""
     if report.clusters or report.pieces > 1 or report.search is not None or report.tails:
-        clusters = _clusters(report.clusters)
+        clusters = _clusters(report.clusters, report.rows)
         pieces = f"layers run in up to {report.pieces} pieces" if report.pieces > 1 else ""
         yield "schedule", "; ".join(filter(None, (clusters, pieces))) or "layers run as they are"
     for tail in report.tails:
-        rest = _clusters(tail.clusters) or "all clusters together run it"
+        rest = _clusters(tail.clusters, tail.rows) or "all clusters together run it"
         yield "", f"then a program of its own for the {tail.kernels} kernels behind: {rest}"
     if report.search is not None:
         yield "", report.search.said
@@ -73,8 +73,9 @@ def _schedule_rows(report: Report) -> Iterator[tuple[str, str]]:
     yield "", f"the largest, {size_text(largest.bytes)} of {some(largest.nodes)}: {largest.reason}"
 
 
-def _clusters(clusters: int) -> str:
-    return {0: "", 1: "one cluster runs it"}.get(clusters, f"each of {clusters} clusters has a part of the batch")
+def _clusters(clusters: int, rows: bool) -> str:
+    part = "some rows of each image" if rows else "a part of the batch"
+    return {0: "", 1: "one cluster runs it"}.get(clusters, f"each of {clusters} clusters has {part}")
 
 
 def _timing_rows(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from typing import Any
 from tvm import ir, s_tir, sym, tirx
 
 from compiler import graph
+from compiler.parts import OF_CLUSTERS
 from compiler.schedule.pieces import NEVER, RECURRENCE
 from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
@@ -64,6 +65,8 @@ class Bands:
         schedule = graph.attribute(func, "tw.schedule")
         if schedule in NEVER | {RECURRENCE, "view"} or graph.attribute(func, "tw.valid_count"):
             return None
+        if graph.attribute(func, OF_CLUSTERS) is not None:
+            return None
         found = _Finder(func)
         return Bands(func, found.axes, found.stages) if found.run(axis) else None
 
@@ -85,6 +88,17 @@ class Bands:
         """The rows of each input, None of those that are read whole."""
         needed = self.needed(band)
         return None if needed is None else tuple(needed.get(param) for param in self.func.params[:-1])
+
+    def ratios(self) -> tuple[int | None, ...]:
+        """By how many rows of each input the needed ones begin later, for a row of the result; None of those that are
+        read whole, or unevenly."""
+        found: dict[Any, int | None] = {self.func.params[-1]: 1}
+        for stage in self._stages:
+            for read in stage.reads:
+                own = found[stage.target]
+                ratio = None if own is None else own * read.factor
+                found[read.buffer] = ratio if found.get(read.buffer, ratio) == ratio else None
+        return tuple(found.get(param) for param in self.func.params[:-1])
 
     def function(self, needed: Mapping[Any, Band]) -> Any:
         """The PrimFunc for the bands that are ``needed``, or wider ones."""

@@ -1,9 +1,10 @@
 """Schedules in files: the one that the compiler chose, to be read and changed, and one that somebody gives it.
 
 clusters = 4              # run it, each on its part of the batch; 0: all work together on every kernel
+rows = true               # or each on some rows of its images
 [[tail]]                  # none, or a model of its own behind the rest: calls, and all that needs their results
 calls = ["boxes_all"]
-clusters = 1
+clusters = 1              # and rows, as above
 [pieces]                  # of calls in their order; depth first where each count divides the one before it
 "Relu_output_0" = 4       # /conv1/Conv /bn1/BatchNormalization /Relu
 "Add_output_0" = { pieces = 2, after_all = true }   # not before all pieces of all calls before are done
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler import graph
-from compiler.clusters import TOGETHER, clusters_of
+from compiler.clusters import TOGETHER, by_rows, clusters_of
 from compiler.errors import Diagnostics, InputError, InvalidError, Place, Problem
 from compiler.schedule.manual import Manual, Tail
 from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
@@ -29,6 +30,7 @@ from compiler.schedule.noted import BANDS, IN_L1, pieces_of, searched_of
 FLAGS = ("after_all", "in_l1")  # what a call may be told beside its pieces
 MAX_FILE_BYTES = 4 << 20
 _HEADING = "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it"
+_BY_ROWS = "rows = true  # each on some rows of images"
 _TAIL = re.compile(r"\s*\[\[?\s*[\"']?tail[\"']?\s*\]")
 _KEY = re.compile(r"""\s*(?:["']?pieces["']?\s*\.\s*)?(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
@@ -68,8 +70,8 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
         if type(value) is not int or value < least:
             problems.add("TW2630", f"{name} must be a number of at least {least}", at(name))
 
-    for name in tables.keys() - {"clusters", "tail", "pieces"}:
-        known = "clusters, [[tail]], [pieces]"
+    for name in tables.keys() - {"clusters", "rows", "tail", "pieces"}:
+        known = "clusters, rows, [[tail]], [pieces]"
         problems.add("TW2630", f"a schedule has no {name}", at(name), known)
     begins = [number for number, line in enumerate(text.split("\n"), 1) if _TAIL.match(line)]
     tails = _tails(tables.get("tail", []), [Place(file, number, 1) for number in begins], at("tail"), problems)
@@ -81,13 +83,23 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
     for name, entry in entries.items():
         checked(name, entry.get("pieces"))
         _check_flags(name, entry, at(name), problems)
+    rows = _told_rows(tables, at("rows"), problems)
     if "clusters" in tables:
         checked("clusters", tables["clusters"], TOGETHER)
     problems.raise_if_any(InvalidError)
     counts = {name: int(entry["pieces"]) for name, entry in entries.items()}
     after_all, in_l1 = (frozenset(name for name, entry in entries.items() if entry.get(key, False)) for key in FLAGS)
     axes = {name: int(entry["axis"]) for name, entry in entries.items() if "axis" in entry}
-    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes, tails)
+    return Manual(file, tables.get("clusters"), counts, after_all, lines, in_l1, axes, tails, rows)
+
+
+def _told_rows(table: Mapping[str, Any], place: Place, problems: Diagnostics) -> bool:
+    rows, clusters = table.get("rows", False), table.get("clusters")
+    if not isinstance(rows, bool):
+        problems.add("TW2630", "rows must be true or false", place)
+    elif rows and (type(clusters) is not int or clusters < 2):
+        problems.add("TW2630", "rows are of at least 2 clusters", place, "clusters = 2, or as many as the chip has")
+    return rows is True
 
 
 def _tails(given: Any, places: Sequence[Place], otherwise: Place, problems: Diagnostics) -> tuple[Tail, ...]:
@@ -96,15 +108,15 @@ def _tails(given: Any, places: Sequence[Place], otherwise: Place, problems: Diag
         problems.add("TW2630", "tails must be written as [[tail]]", places[0] if places else otherwise)
         return ()
     for entry, place in zip(given, places, strict=True):
-        for key in entry.keys() - {"calls", "clusters"}:
-            problems.add("TW2630", f"a tail has no {key}", place, "calls, clusters")
+        for key in entry.keys() - {"calls", "clusters", "rows"}:
+            problems.add("TW2630", f"a tail has no {key}", place, "calls, clusters, rows")
         calls, clusters = entry.get("calls"), entry.get("clusters")
         if not isinstance(calls, list) or not calls or not all(isinstance(name, str) for name in calls):
             problems.add("TW2630", "calls of a tail must be a list of names", place)
             continue
         if "clusters" in entry and (type(clusters) is not int or clusters < TOGETHER):
             problems.add("TW2630", f"clusters of a tail must be a number of at least {TOGETHER}", place)
-        found.append(Tail(tuple(calls), clusters, place))
+        found.append(Tail(tuple(calls), clusters, place, _told_rows(entry, place, problems)))
     return tuple(found)
 
 
@@ -127,11 +139,12 @@ def written(modules: Sequence[Any], nodes: Mapping[str, Sequence[str]], tails: S
     lines = [
         *(f"# {searched.said}" for searched in map(searched_of, modules) if searched is not None),
         f"clusters = {numbers[0]}  # that run it, each on a part of the batch; {TOGETHER}: all together",
+        *([_BY_ROWS] if by_rows(modules[0]) else []),
     ]
-    for calls, clusters in zip(tails, numbers[1:], strict=True):
+    for calls, clusters, module in zip(tails, numbers[1:], modules[1:], strict=True):
         listed = ", ".join(f'"{name}"' for name in calls)
         lines += ["", "[[tail]]  # these and what needs their results: a model of its own behind the rest"]
-        lines += [f"calls = [{listed}]", f"clusters = {clusters}"]
+        lines += [f"calls = [{listed}]", f"clusters = {clusters}", *([_BY_ROWS] if by_rows(module) else [])]
     lines += ["", _HEADING]
     for module in modules:
         lines += _pieces(module, nodes)

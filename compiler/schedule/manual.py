@@ -13,6 +13,8 @@ from compiler.schedule.cuts import Cuts
 from compiler.schedule.noted import is_view, members_of
 from compiler.schedule.storage import results_of
 
+KEPT_ROWS = "_rows"  # what the names end with of calls that put a cluster's rows of a result where they belong
+
 
 @dataclass(frozen=True)
 class Tail:
@@ -21,6 +23,7 @@ class Tail:
     calls: tuple[str, ...]
     clusters: int | None
     place: Place
+    rows: bool = False  # whether clusters run it each on some rows
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Manual:
     in_l1: frozenset[str] = frozenset()  # calls that share a kernel with the one that reads their result
     axes: Mapping[str, int] = field(default_factory=dict)  # of calls that run in bands
     tails: tuple[Tail, ...] = ()  # the second one is what is behind in the first, and so on
+    rows: bool = False
 
     def ordered(self, module: Any, body: graph.Body) -> graph.Body:
         """The calls of main in the order of the file. A view comes behind what it looks at."""
@@ -114,10 +118,16 @@ class Manual:
         return found
 
     def of_ends(self, head: Any) -> tuple[Manual, Manual]:
-        """What it says of a head, which is this module, and of the tail behind it."""
+        """What it says of a head, which is this module, and of the tail behind it. Where clusters work on rows, what
+        they copy for a call stands before it, and what they copy of results behind all calls.
+        """
         names, tail = {call.name for call in graph.read(head["main"]).calls}, self.tails[0]
-        own = {name: count for name, count in self.pieces.items() if name in names}
-        rest = {name: count for name, count in self.pieces.items() if name not in names}
+        last = max((at for at, name in enumerate(self.pieces) if name in names), default=-1)
+        entries = list(self.pieces.items())
+        while self.rows and last + 1 < len(entries) and entries[last + 1][0].endswith(KEPT_ROWS):
+            last += 1
+        own = {name: n for at, (name, n) in enumerate(entries) if name in names or (self.rows and at <= last)}
+        rest = {name: n for name, n in entries if name not in own}
         lines = {**self.lines, "clusters": tail.place.line}
         return (
             replace(self, pieces=own, in_l1=self.in_l1 & own.keys(), tails=()),
@@ -128,6 +138,7 @@ class Manual:
                 in_l1=self.in_l1 - own.keys(),
                 lines=lines,
                 tails=self.tails[1:],
+                rows=tail.rows,
             ),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler import graph
+from compiler.parts import OF_CLUSTERS
 from compiler.schedule.cascades import Cascade
 
 # Attributes of main: the schedule it was made by, as operators of calls and their pieces; and the cycles that the
@@ -24,7 +25,14 @@ def members_of(module: Any, call: graph.Call) -> list[str]:
 
 
 def is_view(module: Any, call: graph.Call) -> bool:
-    return bool(graph.attribute(module[call.callee], "tw.schedule") == "view")
+    """Whether a call is no work: its result is seen, or made, where it lies."""
+    function = module[call.callee]
+    if graph.attribute(function, "tw.schedule") == "view":
+        return True
+    if graph.attribute(function, "tw.group") != "movement":
+        return False
+    inner = graph.read(function).calls
+    return len(inner) == 1 and graph.attribute(module[inner[0].callee], OF_CLUSTERS) is not None
 
 
 def pieces_of(module: Any) -> list[tuple[list[str], int, bool]]:

@@ -11,7 +11,7 @@ from tvm import ir, relax, sym, tirx
 
 from compiler import graph
 from compiler.graph import Body, Call
-from compiler.parts import MOVES
+from compiler.parts import MOVES, OF_CLUSTERS
 from compiler.target import Chip
 from compiler.tiling.factors import multiplies
 from compiler.tir.displacement import displacement
@@ -256,6 +256,8 @@ def keeps_runs(func: Any, axes: int) -> bool:
     structural_walk(func.body, (tirx.BufferStore, stores.append))
     if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(stores[0].indices) < 2:
         return False
+    if graph.attribute(func, OF_CLUSTERS) is not None:
+        return False
     written, read = list(stores[0].indices), list(stores[0].value.indices)
     # One place of an axis is read at a number.
     moved = [index for index in read if not isinstance(index, tirx.IntImm)]
@@ -280,6 +282,8 @@ def is_scattered_part(func: Any) -> bool:
     stores: list[Any] = []
     structural_walk(func.body, (tirx.BufferStore, stores.append))
     if len(func.params) != 2 or len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad):
+        return False
+    if graph.attribute(func, OF_CLUSTERS) is not None:  # where the part is, each cluster knows for itself
         return False
     read, written = stores[0].value.indices, stores[0].indices
     if len(read) != len(written) or displacement(func) is not None:

@@ -29,11 +29,13 @@ ROWS, COLUMNS, CHANNELS = (7, 12, 15, 16, 24, 29, 33), (5, 8, 13, 16, 21), (3, 4
 class Network:
     """Nodes with the shapes of what they make, one after another."""
 
+    rows, columns = ROWS, COLUMNS
+
     def __init__(self, seed: int) -> None:
         self.random, self.rng = Random(seed), np.random.default_rng(seed)
         self.nodes, self.weights = list[Any](), dict[str, np.ndarray]()
         self.bounds = dict[str, np.ndarray]()  # of slices
-        self.shape = (self.random.choice((1, 1, 2, 3)), *map(self.random.choice, (CHANNELS, ROWS, COLUMNS)))
+        self.shape = (self.random.choice((1, 1, 2, 3)), *map(self.random.choice, (CHANNELS, self.rows, self.columns)))
         self.made = {"x": self.shape}
         last = "x"
         for _ in range(self.random.randint(3, 8)):
@@ -112,7 +114,7 @@ class Network:
 
     def _upsampled(self, last: str) -> str:
         batch, channels, rows, columns = self.made[last]
-        if rows > max(ROWS) or columns > max(COLUMNS):
+        if rows > max(self.rows) or columns > max(self.columns):
             return self._pool(last)
         self.weights["scales"] = np.array([1, 1, 2, 2], np.float32)
         return self._add("Resize", f"{last}  scales", (batch, channels, 2 * rows, 2 * columns), mode="nearest")
@@ -142,21 +144,21 @@ def check(seed: int, chip: str) -> Outcome:
             return Outcome(seed, chip, "", Counter({"no bands": 1}))
         again = parse_schedule(compiled.schedule)
     except Exception as problem:  # noqa: BLE001  whatever it is, it is this seed's failure
-        return Outcome(seed, chip, f"{_shown(network)}: {type(problem).__name__}: {problem!s:.300}")
+        return Outcome(seed, chip, f"{shown(network)}: {type(problem).__name__}: {problem!s:.300}")
     wanted: Manual = parse_schedule(text)
     if again.axes != wanted.axes:
-        return Outcome(seed, chip, f"{_shown(network)}: written as {again.axes}, not as {wanted.axes}")
-    for name, expected in zip(network.outputs, _reference(data, x), strict=True):
+        return Outcome(seed, chip, f"{shown(network)}: written as {again.axes}, not as {wanted.axes}")
+    for name, expected in zip(network.outputs, reference(data, x), strict=True):
         for what, found in zip(("whole", f"in bands {text!r}"), outputs, strict=True):
             if found[name].shape != expected.shape:
-                return Outcome(seed, chip, f"{_shown(network)}: {name} {what} is {found[name].shape}")
+                return Outcome(seed, chip, f"{shown(network)}: {name} {what} is {found[name].shape}")
             error = float(np.abs(found[name] - expected).max() / max(np.abs(expected).max(), 0.1))
             if not error <= TOLERANCE:
-                return Outcome(seed, chip, f"{_shown(network)}: {name} {what} is off by {error:.2g} of the largest")
+                return Outcome(seed, chip, f"{shown(network)}: {name} {what} is off by {error:.2g} of the largest")
     return Outcome(seed, chip, "", Counter({"in bands": 1}))
 
 
-def _reference(data: bytes, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+def reference(data: bytes, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     proto = onnx.load_from_string(data)
     proto.ir_version = 10  # as onnxruntime knows it
     return list(run(proto, inputs).values())
@@ -175,7 +177,7 @@ def _schedule(names: list[str], source: Random) -> str:
     return "\n".join(lines)
 
 
-def _shown(network: Network) -> str:
+def shown(network: Network) -> str:
     return f"x {network.shape}, " + "; ".join(map(_node, network.nodes))
 
 
