@@ -46,10 +46,9 @@ def batch_normalization(
 
 def _affine(graph: Graph, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, epsilon: float) -> Value:
     """ONNX's own operators compute the terms: the importer folds those."""
-    wide = [as_dtype(graph, vector, "float32") for vector in (scale, bias, mean, variance)]
-    deviation = graph.call("Sqrt", graph.call("Add", wide[3], np.array([epsilon], np.float32)))
-    factor = graph.call("Div", wide[0], deviation)
-    shift = graph.call("Sub", wide[1], graph.call("Mul", wide[2], factor))
+    spread = _in_float32(graph, "Add", variance, graph.constant(np.array([epsilon], np.float32)))
+    factor = _in_float32(graph, "Div", scale, _in_float32(graph, "Sqrt", spread))
+    shift = _in_float32(graph, "Sub", bias, _in_float32(graph, "Mul", mean, factor))
     terms = (as_dtype(graph, term, result_dtype(x)) for term in (factor, shift))
     result: Value = graph.call("tilewright::ChannelAffine", x, *terms)
     return result
@@ -65,9 +64,16 @@ def _batch_statistics(graph: Graph, x: Value) -> tuple[Value, Value]:
 
 
 def _running(graph: Graph, before: Value, now: Value, momentum: float) -> Value:
-    old = graph.call("Mul", as_dtype(graph, before, "float32"), np.array([momentum], np.float32))
-    new = graph.call("Mul", as_dtype(graph, now, "float32"), np.array([1 - momentum], np.float32))
-    return as_dtype(graph, graph.call("Add", old, new), result_dtype(before))
+    shares = [graph.constant(np.array([share], np.float32)) for share in (momentum, 1 - momentum)]
+    old, new = (_in_float32(graph, "Mul", *pair) for pair in zip((before, now), shares, strict=True))
+    return as_dtype(graph, _in_float32(graph, "Add", old, new), result_dtype(before))
+
+
+def _in_float32(graph: Graph, operator: str, *values: Value) -> Value:
+    """A call on ``values`` in float32, whatever the model is compiled to; what is known stays so, and is folded."""
+    wide = (value if value.constant is None else graph.wide(value) for value in values)
+    result: Value = graph.call(operator, *(as_dtype(graph, value, "float32") for value in wide))
+    return result
 
 
 @operator("tilewright::ChannelAffine", schedule="elementwise")

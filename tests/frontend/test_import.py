@@ -164,6 +164,22 @@ def test_patches_of_few_channels_are_a_product(side: int, channels: int, width: 
     assert ("Gemm" in operators) == product
 
 
+@pytest.mark.parametrize("known", ["", "scale", "scale bias mean", "scale bias mean variance"])
+@pytest.mark.parametrize("training", [0, 1])
+def test_batch_statistics_may_be_inputs_in_half_precision(known: str, training: int) -> None:
+    """Terms are computed in float32, whichever of them are known."""
+    rng = np.random.default_rng(5)
+    terms = {name: rng.uniform(0.5, 2, 3).astype(np.float32) for name in ("scale", "bias", "mean", "variance")}
+    outputs = "y a b" if training else "y"
+    nodes = [node("BatchNormalization", "x scale bias mean variance", outputs, epsilon=1e-5, training_mode=training)]
+    inputs = {"x": (2, 3, 4, 4), **{name: (3,) for name in terms if name not in known.split()}}
+    network = model(nodes, inputs, outputs.split(), {name: terms[name] for name in known.split()})
+    feeds = {"x": rng.uniform(-1, 1, (2, 3, 4, 4)).astype(np.float32)} | {
+        name: term for name, term in terms.items() if name not in known.split()
+    }
+    check(network, import_model(network.SerializeToString(), precision="fp16"), feeds, rtol=1e-2, atol=1e-2)
+
+
 def test_unknown_precision() -> None:
     with pytest.raises(UsageError, match="TW2046"):
         import_model(relu([2]), precision="fp8")
