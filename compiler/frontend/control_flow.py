@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from compiler.frontend.importer import Importer
 
 ControlFlow = Callable[["Importer", Site], Sequence[Item]]
+# Trip counts of loops that end by their condition, as exporters write them for `while`: the largest int64, or int32.
+_UNBOUNDED = (1 << 31) - 1
 
 
 def _if(importer: Importer, site: Site) -> Sequence[Item]:
@@ -122,7 +124,8 @@ def _trip_count(importer: Importer, item: Item) -> int | None:
     constant = importer.graph.known(_tensor(item, "the trip count"), "the trip count")
     if constant.size != 1:
         raise InvalidError(Problem("TW2036", f"the trip count must be one number, not {constant.size}"))
-    return int(constant.reshape(-1)[0])
+    count = int(constant.reshape(-1)[0])
+    return None if count >= _UNBOUNDED else count
 
 
 def _going_on(importer: Importer, condition: Value | None) -> bool:

@@ -261,6 +261,21 @@ def test_unrolled_loop() -> None:
     check(network, import_model(network.SerializeToString()), {"x": array(3)})
 
 
+@pytest.mark.parametrize("trips", [np.iinfo(np.int64).max, np.iinfo(np.int32).max])
+def test_while(trips: int) -> None:
+    """As torch writes one: more trips than there can be, and a condition that is known when it ends the loop."""
+    body = _graph(
+        "body",
+        [node("Mul", "state half", "next"), node("Less", "trip two", "still")],
+        [("trip", onnx.TensorProto.INT64), ("going", onnx.TensorProto.BOOL), ("state", onnx.TensorProto.FLOAT)],
+        ["still", "next"],
+    )
+    constants = {"trips": np.array(trips), "true": np.array(True)}
+    constants |= {"two": np.array(2), "half": np.array(0.5, np.float32)}
+    network = model([node("Loop", "trips true x", "y", body=body)], {"x": [3]}, ["y"], constants)
+    check(network, import_model(network.SerializeToString()), {"x": array(3)})
+
+
 def test_scan() -> None:
     body = _graph(
         "body",
