@@ -19,10 +19,25 @@ MOST_LISTED = 1 << 12  # indices, of which runs are looked for
 
 
 def is_in_runs(indices: np.ndarray[Any, Any]) -> bool:
-    """One index, or a list of which few stretches go by equal steps."""
+    """One index, a list of which few stretches go by equal steps, or a grid that does so along each of its axes."""
     if indices.size == 1:
         return True
-    return indices.ndim == 1 and 0 < indices.size <= MOST_LISTED and len(runs_of(indices)) <= MOST_RUNS
+    if indices.ndim != 1:
+        one_sided = indices.size > 0 and (indices.min() >= 0 or indices.max() < 0)
+        return bool(one_sided) and steps_of(indices) is not None
+    return 0 < indices.size <= MOST_LISTED and len(runs_of(indices)) <= MOST_RUNS
+
+
+def steps_of(indices: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
+    """By how much the indices grow along each of their axes, where it is the same everywhere: those of windows do."""
+    origin = (0,) * indices.ndim
+    next_to_it = [tuple(int(at == axis) for at in range(indices.ndim)) for axis in range(indices.ndim)]
+    steps = tuple(
+        int(indices[place]) - int(indices[origin]) if extent > 1 else 0
+        for place, extent in zip(next_to_it, indices.shape, strict=True)
+    )
+    grown = [step * np.arange(extent) for step, extent in zip(steps, indices.shape, strict=True)]
+    return steps if np.array_equal(indices, indices[origin] + sum(np.ix_(*grown))) else None
 
 
 Runs: TypeAlias = Annotated[np.ndarray[Any, Any], SETUP_VALUE, is_in_runs]
@@ -30,7 +45,7 @@ Runs: TypeAlias = Annotated[np.ndarray[Any, Any], SETUP_VALUE, is_in_runs]
 
 @operator("Gather", schedule="gather")
 def gather(data: te.Tensor, indices: te.Tensor | Runs, *, axis: int = 0) -> te.Tensor | tirx.PrimFunc:
-    """Known indices in runs are parts of the input; the rows of others are looked up when they are known."""
+    """Known indices in runs or grids are parts of the input; the rows of others are looked up when they are known."""
     shape = shape_of(data)
     axis = existing_axis(axis, len(shape))
     if not isinstance(indices, te.Tensor):
@@ -56,10 +71,16 @@ def _known_rows(data: te.Tensor, indices: Constant, axis: int) -> te.Tensor | ti
         lists = whole(data)
         lists[axis] = rows
         return pick(data, lists)
-    (row,) = (int(each) for each in rows)
-    rank = len(picked)
+    rank, first, steps = len(picked), int(rows[0]), steps_of(indices) or ()
     result = (*shape[:axis], *picked, *shape[axis + 1 :])
-    return te.compute(result, lambda *i: data[(*i[:axis], row, *i[axis + rank :])], "gather")
+
+    def element(*i: Any) -> Any:
+        row: Any = first
+        for at, step in zip(i[axis : axis + rank], steps, strict=True):
+            row = row + at * step if step else row
+        return data[(*i[:axis], row, *i[axis + rank :])]
+
+    return te.compute(result, element, "gather")
 
 
 @operator("GatherElements", schedule="gather")

@@ -55,10 +55,28 @@ def test_known_indices_in_runs_are_parts(indices: np.ndarray, axis: int) -> None
     )
 
 
+WINDOWS = np.arange(3)[:, None] + 2 * np.arange(6)
+
+
+@pytest.mark.parametrize(
+    "indices", [WINDOWS, WINDOWS - 16, WINDOWS[::-1, None], np.full((2, 3), 4), np.arange(8).reshape(2, 2, 2) + 1]
+)
+@pytest.mark.parametrize("axis", [1, -1])
+def test_known_indices_in_a_grid_are_parts(indices: np.ndarray, axis: int) -> None:
+    """Windows, as torch writes `unfold`: nothing looks up an index."""
+    x = numbers(3, 16, 16)
+    assert is_in_runs(indices)
+    np.testing.assert_array_equal(
+        evaluate("Gather", x, indices, constants=[1], axis=axis), np.take(x, indices, axis=axis)
+    )
+
+
 def test_known_indices_without_runs_are_looked_up_when_they_are_known() -> None:
     assert is_in_runs(TRIANGLE)
     assert is_in_runs(np.array([[2]]))
-    assert not is_in_runs(np.array([[2, 3]]))
+    assert not is_in_runs(np.array([[0, 1], [2, 4]]))
+    assert not is_in_runs(np.array([[-1, 0], [1, 2]]))  # it wraps
+    assert not is_in_runs(np.zeros((0, 3), np.int64))
     assert not is_in_runs(RNG.permutation(1000))
     assert not is_in_runs(np.array([], np.int64))
 
