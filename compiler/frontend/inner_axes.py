@@ -1,4 +1,4 @@
-"""Moves of single elements: what picks or joins along a last axis of few elements, as moves of longer runs.
+"""Moves of single elements: what picks or joins along a last axis, as moves of longer runs.
 
 Pairs are taken apart and put together again so, as rotary embeddings do: each element for itself costs a line of DDR.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontend.graph import GraphBuilder, Value
+from compiler.operators.columns import pays, picked_columns
 
 _FEW = 16  # elements of the last axis
 _LEAST_ELEMENTS = 1024  # of the result: moves of less take as long as another kernel
@@ -21,13 +22,17 @@ Rewrite = Callable[[GraphBuilder, Values, Mapping[str, Any]], Value | None]
 
 
 def picked(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
-    """`Gather` of one known index: every so many elements of the last two axes as one."""
+    """`Gather` of one known index: every so many elements of the last two axes as one. That of more: of rows."""
     data, indices = values
-    if data is None or indices is None or indices.constant is None or data.constant is not None:
+    if data is None or indices is None or data.constant is not None:
         return None
     shape, known = data.shape, indices.constant
     axis, extent = int(attributes.get("axis", 0)), shape[-1] if shape else 0
-    if len(shape) < 2 or axis not in (-1, len(shape) - 1) or known.size != 1 or not 1 < extent <= _FEW:
+    if len(shape) < 2 or axis not in (-1, len(shape) - 1):
+        return None
+    if pays(shape, known, math.prod(indices.shape)):
+        return picked_columns(graph, data, indices)
+    if known is None or known.size != 1 or not 1 < extent <= _FEW:
         return None
     index, count = int(known.reshape(-1)[0]), math.prod(shape[:-1])
     if not -extent <= index < extent or count < _LEAST_ELEMENTS:

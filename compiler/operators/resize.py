@@ -16,6 +16,7 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
+from compiler.operators.columns import pays, picked_columns
 from compiler.operators.graph import Graph, Value
 from compiler.operators.interpolation import stretches_of
 from compiler.operators.registry import composition, operator
@@ -212,11 +213,20 @@ def _picked(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampli
         for positions, extent, count in zip(lists, shape_of(x), times, strict=True)
     ):
         return repeated(graph, x, [1] * len(times), times)
+    if pays((*(len(positions) for positions in lists[:-1]), shape_of(x)[-1]), lists[-1], len(lists[-1])):
+        columns, lists[-1] = graph.constant(lists[-1]), np.arange(shape_of(x)[-1], dtype=np.int32)
+        return picked_columns(graph, _picked_by(graph, x, lists), columns)
+    return _picked_by(graph, x, lists)
+
+
+def _picked_by(graph: Graph, x: Value, lists: Sequence[Positions]) -> Any:
+    if all(np.array_equal(positions, np.arange(n)) for positions, n in zip(lists, shape_of(x), strict=True)):
+        return x
     if count_of_nests(lists) <= MAX_NESTS:
         return graph.call("tilewright::Pick", x, *(graph.constant(positions) for positions in lists))
-    for axis in sizes:
-        if not np.array_equal(lists[axis], np.arange(shape_of(x)[axis])):
-            x = graph.call("Gather", x, graph.constant(lists[axis]), axis=axis)
+    for axis, positions in enumerate(lists):
+        if not np.array_equal(positions, np.arange(shape_of(x)[axis])):
+            x = graph.call("Gather", x, graph.constant(positions), axis=axis)
     return x
 
 

@@ -56,6 +56,13 @@ def test_sizes(mode: str, coordinates: str, sizes: tuple[int, int]) -> None:
     check(x, sizes=np.array([1, 2, *sizes]), **given)
 
 
+@pytest.mark.parametrize("sizes", [(25, 19), (13, 19), (25, 10), (26, 19), (7, 20), (97, 71)])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_columns_of_many_elements(sizes: tuple[int, int], dtype: str) -> None:
+    x = RNG.integers(-100, 100, (2, 16, 13, 10)).astype(dtype)
+    check(x, sizes=np.array([2, 16, *sizes]), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
 @pytest.mark.parametrize("nearest_mode", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize("scale", [0.5, 0.6, 2.0, 3.0, 2.5])
 def test_nearest_modes(nearest_mode: str, scale: float) -> None:
