@@ -2,12 +2,14 @@
 
 A condition known at import picks its branch; one that is not has both computed and one selected, element by element.
 What the other one would pick by indices is the first element then, since its own may be nowhere.
-A loop whose number of trips is known is unrolled, within the limits.
+A loop whose number of trips is known is unrolled, within the limits. One that data may end before has all trips
+computed, and what it had when it ended selected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +33,22 @@ def _if(importer: Importer, site: Site) -> Sequence[Item]:
     if known is not None:
         part = "then_branch" if known else "else_branch"
         return importer.evaluate_subgraph(site, site.attributes[part], (), part)
-    if prod(condition.shape) != 1:
-        raise InvalidError(Problem("TW2036", f"the condition must be one value, not {prod(condition.shape)}"))
-    if condition.shape:
-        condition = importer.graph.call("Reshape", condition, np.zeros(0, np.int64))  # no axes that others get
+    condition = _scalar(importer, condition)
     branches = []
     for part, when in (("then_branch", True), ("else_branch", False)):
         with importer.only_if(condition, when):
             branches.append(importer.evaluate_subgraph(site, site.attributes[part], (), part))
     return [_selected(importer, condition, *pair) for pair in zip(*branches, strict=False)]
+
+
+def _scalar(importer: Importer, condition: Value) -> Value:
+    """Without axes, which others would get."""
+    if prod(condition.shape) != 1:
+        raise InvalidError(Problem("TW2036", f"the condition must be one value, not {prod(condition.shape)}"))
+    if not condition.shape:
+        return condition
+    result: Value = importer.graph.call("Reshape", condition, np.zeros(0, np.int64))
+    return result
 
 
 def _selected(importer: Importer, condition: Value, taken: Item, other: Item) -> Item:
@@ -63,19 +72,31 @@ def _loop(importer: Importer, site: Site) -> Sequence[Item]:
     most = _trip_count(importer, trips)
     going = None if condition is None else _tensor(condition, "the condition")
     state: list[Item] = [item for item in site.inputs[2:] if item is not None]
+    inside = state  # as the body has it: what it would be if the loop went on
     collected: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    taken: Value | None = None  # whether this trip is, where only a run knows
     trip = 0
-    while (most is None or trip < most) and _going_on(importer, going):
+    while (most is None or trip < most) and (going is None or _truth(going) is not False):
         _check_trips(importer, trip)
         if most is not None and trip == 0:
             _check_trips(importer, most - 1)
+        if going is not None and going.constant is None:
+            if collected or (most is None and trip >= importer.limits.open_trips):
+                importer.graph.known(going, "the loop's condition")
+            still_going = _scalar(importer, going)
+            taken = still_going if taken is None else importer.graph.call("And", taken, still_going)
         counter = importer.graph.constant(np.asarray(trip, np.int64))
         still = importer.graph.constant(np.asarray(True))
-        results = importer.evaluate_subgraph(site, body, [counter, still, *state], "body")
+        with nullcontext() if taken is None else importer.only_if(taken, True):
+            results = importer.evaluate_subgraph(site, body, [counter, still, *inside], "body")
         if any(isinstance(item, Unknown) for item in results):
             return [Unknown()] * len(site.node.output)
         going = _tensor(results[0], "the condition")
-        state = results[1 : 1 + len(state)]
+        inside = results[1 : 1 + len(state)]
+        if taken is None:
+            state = list(inside)
+        else:
+            state = [_selected(importer, taken, *pair) for pair in zip(inside, state, strict=True)]
         for column, item in zip(collected, results[1 + len(state) :], strict=True):
             column.append(_tensor(item, "a scan output"))
         trip += 1
@@ -126,13 +147,6 @@ def _trip_count(importer: Importer, item: Item) -> int | None:
         raise InvalidError(Problem("TW2036", f"the trip count must be one number, not {constant.size}"))
     count = int(constant.reshape(-1)[0])
     return None if count >= _UNBOUNDED else count
-
-
-def _going_on(importer: Importer, condition: Value | None) -> bool:
-    if condition is None:
-        return True
-    importer.graph.known(condition, "the loop's condition")
-    return bool(_truth(condition))
 
 
 def _check_trips(importer: Importer, trip: int) -> None:

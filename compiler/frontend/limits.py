@@ -34,6 +34,7 @@ class Limits:
     # Nodes that are followed, counting each expansion of a function and each trip of an unrolled loop; calls likewise.
     expanded_nodes: int = 250_000
     trip_count: int = 1024
+    open_trips: int = 64  # of a loop without a count, when only a run knows whether it goes on
     # What folding may cost: bytes of one result, and scalar operations of one node.
     folded_bytes: int = 256 * MEBI
     folded_operations: int = 200_000_000

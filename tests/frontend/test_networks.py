@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import compiler
-from compiler.errors import InvalidError
+from compiler.errors import InvalidError, UnsupportedError
 from compiler.frontend import import_model
 from tests.frontend.cpu import check, expected
 from tests.frontend.models import model, node
@@ -274,6 +274,39 @@ def test_while(trips: int) -> None:
     constants |= {"two": np.array(2), "half": np.array(0.5, np.float32)}
     network = model([node("Loop", "trips true x", "y", body=body)], {"x": [3]}, ["y"], constants)
     check(network, import_model(network.SerializeToString()), {"x": array(3)})
+
+
+def _doubled_until(most: int | None, *, seen: bool = False) -> onnx.ModelProto:
+    """``y`` is doubled until one of its elements is 10 or more."""
+    nodes = [
+        node("Add", "state state", "next"),
+        node("ReduceMax", "next", "largest", keepdims=0),
+        node("Less", "largest ten", "still"),
+    ]
+    body = _graph(
+        "body",
+        [*nodes, node("Neg", "next", "seen")] if seen else nodes,
+        [("trip", onnx.TensorProto.INT64), ("going", onnx.TensorProto.BOOL), ("state", onnx.TensorProto.FLOAT)],
+        ["still", "next", "seen"] if seen else ["still", "next"],
+    )
+    constants = {"ten": np.array(10, np.float32), "trips": np.array(most or 0)}
+    begin = [node("ReduceMax", "x", "given", keepdims=0), node("Less", "given ten", "first")]
+    trips = "trips" if most else "_"
+    loop = node("Loop", f"{trips} first x", "y all" if seen else "y", body=body)
+    return model([*begin, loop], {"x": [3]}, ["y", "all"] if seen else ["y"], constants)
+
+
+@pytest.mark.parametrize("largest", [0.1, 1, 4, 9, 20])
+def test_a_loop_that_data_ends(largest: float) -> None:
+    """After all of its trips, some or none."""
+    network = _doubled_until(6)
+    check(network, import_model(network.SerializeToString()), {"x": np.array([-2, largest, 0], np.float32)})
+
+
+@pytest.mark.parametrize(("most", "seen"), [(None, False), (6, True)])
+def test_loops_of_which_a_run_decides_the_length_of_everything_are_refused(most: int | None, seen: bool) -> None:
+    with pytest.raises(UnsupportedError, match=r"TW2035.*the loop's condition must be known at compile time"):
+        import_model(_doubled_until(most, seen=seen).SerializeToString())
 
 
 def test_scan() -> None:
