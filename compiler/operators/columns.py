@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from compiler.operators.broadcast import shape_of
+from compiler.operators.gathering import is_in_runs
 from compiler.operators.graph import Graph, Value
+from compiler.operators.runs import runs_of
 from compiler.operators.sampling import reshaped
 
-# Fewer elements of the result are picked as fast as a matrix is turned twice: measured on tw1, where it pays from 1,024
-# on, and tw2, where it does from 10,000 on.
-_LEAST_ELEMENTS = 4096
+# Fewer pieces (of known indices in runs, what lies side by side; of others, elements) are picked as fast as a matrix is
+# turned twice: measured on tw1, where that pays from 1,024 on, and tw2, where it does from 4,096 on.
+_LEAST_PIECES = 4096
 _LEAST_ROWS = 8
 _MOST_LEFT_OUT = 8  # times as many columns as are picked: all of them are turned
 _LONG = 8  # columns side by side, which are copied as they lie
@@ -25,14 +27,14 @@ _LONG = 8  # columns side by side, which are copied as they lie
 def pays(shape: tuple[int, ...], indices: np.ndarray[Any, Any] | None, count: int) -> bool:
     """Whether ``count`` columns of data of ``shape`` are better rows; ``indices`` where they are known."""
     rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 0
-    if rows < _LEAST_ROWS or rows * count < _LEAST_ELEMENTS or columns > _MOST_LEFT_OUT * count:
+    if rows < _LEAST_ROWS or columns > _MOST_LEFT_OUT * count:
         return False
-    if indices is None:
-        return True
-    steps = np.diff(indices.ravel())
-    if len(steps) == 0 or (steps == steps[0]).all():
+    if indices is None or not is_in_runs(indices):
+        return rows * count >= _LEAST_PIECES
+    if indices.ndim != 1 or len(runs_of(indices)) == 1:
         return False
-    return bool(count < _LONG * (1 + np.count_nonzero(steps != 1)))
+    stretches = 1 + np.count_nonzero(np.diff(indices) != 1)
+    return bool(count < _LONG * stretches and rows * stretches >= _LEAST_PIECES)
 
 
 def picked_columns(graph: Graph, data: Value, indices: Value) -> Any:
