@@ -47,8 +47,9 @@ from compiler.tir.scopes import ISA_DTYPE
 # a lock waits for that for ever.
 _ONE_AT_A_TIME = RLock()
 SECTIONS = "sections"  # what may be left out: clusters that run parts of a model each on some rows
-# Of the cycles that a model is thought to take otherwise, what it takes at most where it is not worth to find out.
-FAR_LESS = 0.6
+# Of the cycles that a model is thought to take otherwise, those in sections that leave no doubt; and of those that it
+# does take, those that are worth to be tried.
+FAR_LESS, LESS = 0.6, 0.8
 APART = "what reads it is a program of its own, which clusters run in another way"
 CLEARLY = 0.97  # of the predicted cycles: where a rival takes no less, it is not known whether it is faster
 # Of the cycles of a program whose calls all have kernels of their own, the fewest that one may take that is faster once
@@ -214,9 +215,11 @@ def _searched(
     if manual is not None:
         return _fetched_or_not(_copied_or_not(planned, _compiled(kept_in_l1(planned, manual))))
     sections = None if is_section else _worth_sections(planned)
-    spread = None if sections is None else in_rows(imported, sections.sections, chip, options, observer)
-    if spread is not None and sections is not None and sections.share < FAR_LESS:
-        return spread
+    if sections is not None and sections.share < FAR_LESS:
+        spread = in_rows(imported, sections.sections, chip, options, observer)
+        if spread is not None:
+            return spread
+        sections = None
     ends = None if planned.clusters > 1 else ends_of(imported, chip)
     in_two = None if ends is None else _if_it_pays(ends, planned)
     if in_two is not None and isinf(in_two.predicted_cycles):
@@ -226,9 +229,11 @@ def _searched(
     if hosted and in_two is None:
         ends = ends_of(imported, chip, hosted)
         in_two = None if ends is None else _if_it_pays(ends, found.kernels)
-    for other in (in_two, spread):
-        found = found if other is None or not _is_faster(other, found) else other
-    return found
+    found = found if in_two is None or not _is_faster(in_two, found) else in_two
+    if sections is None or sections.cycles > LESS * (found.simulated_cycles or found.predicted_cycles):
+        return found
+    spread = in_rows(imported, sections.sections, chip, options, observer)
+    return found if spread is None or not _is_faster(spread, found) else spread
 
 
 def _in_rows_as_told(imported: Imported, manual: Manual, chip: Chip) -> Imported:

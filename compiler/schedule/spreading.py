@@ -26,7 +26,6 @@ from compiler.schedule.storage import storage_of
 from compiler.schedule.work import BORDER_CYCLES, Work, cycles_of, size_bytes
 from compiler.target import Chip
 
-WORTH = 0.9  # of the cycles without any, what a model is thought to take: less is not known so well
 PROGRAM_CYCLES = 1000  # that a program of its own takes to begin and to end
 MOST_KERNELS = 48  # of a section: what goes through DDR so rarely costs little
 MOST_SHARE = 0.9  # of the rows, that a cluster makes
@@ -59,16 +58,17 @@ class _Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Sections:
-    """In the order in which they run, and what share of the cycles that the model takes otherwise they are thought to
-    take.
+    """In the order in which they run, with the cycles that they are thought to take, and what share of those in one
+    piece these are.
     """
 
     sections: tuple[Section, ...]
+    cycles: float
     share: float
 
 
 def best_sections(spreads: Spreads, grouped: Any, chip: Chip) -> Sections | None:
-    """Of a module, which is also there in groups; None where none are thought to pay."""
+    """Of a module, which is also there in groups; None where that is thought to take less in one piece."""
     chooser = _Chooser(spreads, grouped, chip)
     # The best ways to run the first kernels, of which the last section is by rows, or as ever and may go on.
     by_rows, as_ever = [_Way(0.0)], [_Way(inf)]
@@ -81,8 +81,8 @@ def best_sections(spreads: Spreads, grouped: Any, chip: Chip) -> Sections | None
             before = min(by_rows[first], as_ever[first].longer(chooser.far_cycles(first)))
             by_rows[-1] = min(by_rows[-1], before.then(taken, first, clusters))
     best = min(by_rows[-1], as_ever[-1])
-    share = best.cycles / max(1.0, sum(chooser.alone))
-    return Sections(tuple(chooser.sections(best.begins)), share) if share < WORTH else None
+    found, share = tuple(chooser.sections(best.begins)), best.cycles / max(1.0, sum(chooser.alone))
+    return Sections(found, best.cycles, share) if any(section.clusters for section in found) else None
 
 
 @dataclass(frozen=True, order=True)
