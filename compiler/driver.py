@@ -210,7 +210,8 @@ def _searched(
         return _in_two(ends_as_told(imported, manual), chip, options, observer)
     if manual is not None and manual.rows and not by_rows(imported.module):
         told = replace(options, schedule=replace(manual, rows=False))
-        return _searched(_in_rows_as_told(imported, manual, chip), chip, told, observer)
+        found = _searched(_in_rows_as_told(imported, manual, chip), chip, told, observer)
+        return _one_of(imported, [found], found.decisions)
     planned = _planned(imported, chip, options, observer)
     if manual is not None:
         return _fetched_or_not(_copied_or_not(planned, _compiled(kept_in_l1(planned, manual))))

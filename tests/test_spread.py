@@ -172,6 +172,20 @@ def test_a_schedule_says_it_and_is_followed() -> None:
     check(again, content)
 
 
+def test_all_of_a_model_by_rows_has_the_inputs_and_outputs_that_it_had() -> None:
+    content = source(outputs=("e",))
+    said = driver.schedule_of(compiled(content, sections(import_model(content), 4, IMAGES)) or pytest.fail("as ever"))
+    assert "[[tail]]" not in said
+    options = driver.Options(cache=False, precision="fp16", schedule=parse_schedule(said))
+    found = driver.compile_model(content, TW1, options)
+    assert by_rows(found.pieces[0].module)
+    ports = (*found.model.inputs, *found.model.outputs)
+    assert [(port.name, port.onnx_dtype, port.dtype) for port in ports] == [
+        ("x", "float32", "fp16"), ("e", "float32", "fp16")
+    ]  # fmt: skip
+    assert load(found.model).run({"x": np.ones(SHAPES["x"], np.float32)})["e"].dtype == np.float32
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
