@@ -90,16 +90,18 @@ def together(imported: Imported) -> Imported:
     return replace(imported, module=run_by(imported.module, TOGETHER))
 
 
-def of_all(buffer: GraphBuffer, shapes: Mapping[str, Sequence[int]], clusters: int) -> GraphBuffer:
+def of_all(
+    buffer: GraphBuffer, shapes: Mapping[str, Sequence[int]], clusters: int, *, rows: bool = False
+) -> GraphBuffer:
     """An input, output or constant of one cluster's kernels as the caller has it, where ``shapes`` has its shape there.
 
-    What is no larger there has no parts, so that clusters share it. If it is read, it is then a constant, and no other
-    is.
+    What is read and no larger there has no parts, so that clusters share it: it is then a constant, and no other is.
+    Where each has some ``rows``, they share results, too.
     """
     if buffer.name not in shapes or buffer.role not in ("input", "output", "constant"):
         return buffer
     shape = tuple(shapes[buffer.name])
-    if prod(shape) == prod(buffer.shape):
+    if prod(shape) == prod(buffer.shape) and (rows or buffer.role != "output"):
         return replace(buffer, is_common=True) if buffer.role == "output" else replace(buffer, role="constant")
     if prod(shape) != clusters * prod(buffer.shape):
         raise ValueError(f"{buffer.name} is {list(shape)}, but {list(buffer.shape)} on each of {clusters} clusters")

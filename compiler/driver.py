@@ -602,7 +602,9 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels) -> Linked
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, role)
         elif buffer.role == "output" and name not in written:
             buffer = GraphBuffer(buffer.name, buffer.dtype, buffer.shape, buffer.size_bytes, "input")
-        declared.append(buffer if planned.clusters <= 1 else of_all(buffer, planned.shapes, planned.clusters))
+        if planned.clusters > 1:
+            buffer = of_all(buffer, planned.shapes, planned.clusters, rows=by_rows(planned.module))
+        declared.append(buffer)
     kernels = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in _labelled(run)]
     if planned.fetched:
         sizes = {source: buffers.declared[source].size_bytes for source in planned.fetched}

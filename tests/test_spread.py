@@ -13,7 +13,8 @@ from onnx.reference import ReferenceEvaluator
 import compiler
 from compiler import driver, graph
 from compiler.clusters import by_rows, clusters_of
-from compiler.codegen.residence import GraphBuffer
+from compiler.codegen.link import _Linker
+from compiler.codegen.residence import GraphBuffer, Place
 from compiler.errors import InvalidError
 from compiler.frontend import Imported, import_model
 from compiler.pipeline import Observer
@@ -105,11 +106,13 @@ def test_of_one_image_each_makes_what_it_needs_and_little_more() -> None:
         ([node("Conv", "x w", "a", pads=[1, 1, 1, 1]), node("Relu", "a", "b"), node("Conv", "b v", "y")], ("y", "a")),
         ([node("Concat", "x x", "a", axis=1), node("Conv", "a v", "y", pads=[1, 1, 1, 1])], ("y",)),
         ([node("DepthToSpace", "x", "a", blocksize=2, mode="CRD"), node("Sigmoid", "a", "y")], ("y",)),
+        ([node("Relu", "x", "b"), node("Slice", "b from to two", "a"), node("Relu", "a", "y")], ("y",)),
         ([node("AveragePool", "x", "a", kernel_shape=[2, 2], strides=[2, 2]), node("Add", "a a", "y")], ("y",)),
     ],
 )
 def test_what_works_on_rows(nodes: list[Any], outputs: tuple[str, ...]) -> None:
-    content = model(nodes, SHAPES, list(outputs), **WEIGHTS)
+    bounds = {"from": np.array([8]), "to": np.array([64]), "two": np.array([2])}
+    content = model(nodes, SHAPES, list(outputs), bounds, **WEIGHTS)
     imported = import_model(content)
     found = compiled(content, sections(imported, 2, tuple(calls(imported.module))))
     assert found is not None
@@ -211,6 +214,13 @@ def test_the_report_says_who_works_on_rows() -> None:
     assert "each of 4 clusters has some rows of each image" in "\n".join(summary(report, 1.0))
     assert report.rows
     assert [tail.rows for tail in report.tails] == [False]
+
+
+@pytest.mark.parametrize(("further", "expected"), [((32, 32), ("smov", 96)), ((0, 32), ("ldtc", 0))])
+def test_what_lies_as_far_on_all_clusters_lies_that_far(further: tuple[int, ...], expected: tuple[str, int]) -> None:
+    linker = _Linker({}, TW1.one_cluster(2), True, frozenset(), 2, {}, {})
+    instr = linker._address(1, Place("ddr", 64, 0, further))
+    assert (instr.row.mnemonic, instr.values[1]) == expected
 
 
 def test_a_window_is_all_of_the_buffer_that_some_cluster_reads() -> None:

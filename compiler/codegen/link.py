@@ -331,8 +331,8 @@ class _Linker:
         own = tuple(place.offset + place.step * number + each for number, each in enumerate(further))
         if len(set(own)) > 1:
             return Instr(by_mnemonic()["ldtc"], (), (register, self._word(own)))
-        if place.offset <= IMMEDIATE_MAX:
-            return Instr(by_mnemonic()["smov"], (), (register, place.offset))
+        if own[0] <= IMMEDIATE_MAX:
+            return Instr(by_mnemonic()["smov"], (), (register, own[0]))
         return Instr(by_mnemonic()["ldt"], (), (register, self._word(own[:1])))
 
     def _word(self, addresses: tuple[int, ...]) -> int:

@@ -3,12 +3,11 @@
     b = conv(a); c = conv(b)    by two clusters    ->    cluster 0: rows 0:20 of a    rows 0:20 of b    rows 0:16 of c
     of 32 rows each                                      cluster 1: rows 12:32        rows 12:32        rows 16:32
 
-All clusters run the same program, so that their windows are all as large; where later calls need fewer rows, they
-read windows of windows. A window holds all rows
-that the cluster's part of the results needs, itself or by what is between. Those at its edges within the image may be
-wrong, for an operator takes the edge of a window for that of the image; what is needed is far enough from them. That is
-proven for each call and each cluster: the rows that are needed of it are the same function of those that are needed of
-what it reads, whether it is given whole tensors or windows.
+All clusters run the same program, so that their windows are all as large; where later calls need fewer rows, they read
+windows of windows. A window holds all rows that the cluster's part of the results needs, itself or by what is between.
+Those at its edges within the image may be wrong, for an operator takes the edge of a window for that of the image; what
+is needed is far enough from them. That is proven for each call and each cluster: the rows that are needed of it are the
+same function of those that are needed of what it reads, whether it is given whole tensors or windows.
 """
 
 from __future__ import annotations
