@@ -208,17 +208,22 @@ def end_of(imported: Imported, body: graph.Body, part: graph.Body) -> Imported:
     builder = relax.BlockBuilder(ir.IRModule(functions))
     attributes = {**dict(main.attrs.items()), "num_input": len(inputs)}
     Cuts(imported.module).add_body(builder, "main", part, 1, {}, attributes)
-    held = {str(param.name) for param in part.params if param in constants}
+    return model_of(imported, builder.get(), inputs, part)
+
+
+def model_of(imported: Imported, module: Any, inputs: Sequence[Any], part: graph.Body) -> Imported:
+    """A part, of which there is a module, with these of its parameters as inputs and the others as constants."""
+    held = {str(param.name) for param in part.params if param not in inputs}
     return replace(
         imported,
-        module=builder.get(),
-        inputs=tuple(map(port_of, inputs)),
-        outputs=tuple(map(port_of, part.results)),
+        module=module,
+        inputs=tuple(map(_port, inputs)),
+        outputs=tuple(map(_port, part.results)),
         constants={name: array for name, array in imported.constants.items() if name in held},
     )
 
 
-def port_of(variable: Any) -> ModelPort:
+def _port(variable: Any) -> ModelPort:
     dtype = graph.dtype_of(variable)
     return ModelPort(str(variable.name), dtype, dtype, graph.shape_of(variable))
 

@@ -19,7 +19,7 @@ from tvm import ir, relax, te
 
 from compiler import graph
 from compiler.clusters import CLUSTERS, COMMON, ROWS
-from compiler.ends import end_of, part_of, port_of, with_inputs
+from compiler.ends import end_of, model_of, part_of, with_inputs
 from compiler.frontend import Imported
 from compiler.operators import TensorType
 from compiler.parts import BANDS, JOIN_BANDS, OF_CLUSTERS
@@ -81,15 +81,7 @@ def _spread(
     builder = relax.BlockBuilder(ir.IRModule())
     emitter = _Emitter(builder, part, spread)
     emitter.emit([*given, *held], len(given))
-    known = {str(param.name) for param in held}
-    return replace(
-        imported,
-        module=builder.get(),
-        inputs=tuple(map(port_of, given)),
-        outputs=tuple(map(port_of, part.results)),
-        constants={name: array for name, array in imported.constants.items() if name in known},
-        recipes={},
-    )
+    return replace(model_of(imported, builder.get(), given, part), recipes={})
 
 
 class _Emitter:
