@@ -97,7 +97,8 @@ def _with_tvm(content: bytes) -> Callable[[], object]:
 
 def _with_tilewright(content: bytes, precision: str | None = None) -> Callable[[], object]:
     from compiler import pipeline
-    from compiler.driver import Options, compile_model
+    from compiler.driver import compile_model
+    from compiler.options import Options
     from compiler.target import load_chip
 
     pipeline.graph_passes()

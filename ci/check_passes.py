@@ -15,6 +15,7 @@ from compiler import driver
 from compiler.errors import TilewrightError
 from compiler.kernels import NoRoadLeft
 from compiler.observation import CheckPasses
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from models import zoo
@@ -33,7 +34,7 @@ def main() -> int:
     for name in options.models.split(",") if options.models else zoo.names():
         shapes = {key: array.shape for key, array in zoo.inputs(name).items()}
         model = zoo.build(name).SerializeToString()
-        kernels = driver.plan(model, chip, driver.Options(options.precision, shapes), Observer())
+        kernels = driver.plan(model, chip, Options(options.precision, shapes), Observer())
         fresh = {key: use for use in kernels.uses() if (key := kernels.key(use)) not in seen}
         seen |= set(fresh)
         before = checks.checked

@@ -20,10 +20,11 @@ from ci.kernel_shapes import single_operators
 from ci.pass_table import model_kernels
 from ci.performance.measure import measured_run
 from compiler.cost import Unpredictable, predict
-from compiler.driver import Options, compile_model
+from compiler.driver import compile_model
 from compiler.errors import TilewrightError
 from compiler.kernel_pool import Job, compile_jobs
 from compiler.kernels import Kernel
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.simulator import simulate

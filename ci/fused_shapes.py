@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ci.kernel_shapes import NEAR_BYTES, is_held_out, machine_of, tensor_bytes
-from compiler.driver import Options, plan
+from compiler.driver import plan
 from compiler.kernel_pool import Job
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.target import Chip
 from compiler.tiling.split_k import SWITCH as SPLIT_K

@@ -19,11 +19,12 @@ from typing import Any
 from tvm import tirx
 
 from ci.random_kernels import Generator
-from compiler.driver import Options, plan
+from compiler.driver import plan
 from compiler.errors import TilewrightError, UsageError
 from compiler.kernel_pool import Job, in_processes, processes_for
 from compiler.kernels import NoRoadLeft, compile_kernel
 from compiler.model_kernels import ModelKernels
+from compiler.options import Options
 from compiler.pipeline import Observer, check_name
 from compiler.target import Chip, load_chip
 from compiler.tir.rewriter import Rewriter

@@ -93,7 +93,8 @@ def compile(
     many other tiles each kernel's first one is compared with on the simulator: more take longer to compile, and fewer
     cycles. Raises what `compiler.errors` lists.
     """
-    from compiler.driver import Options, compile_model, schedule_of
+    from compiler.driver import compile_model, schedule_of
+    from compiler.options import Options
     from compiler.report.compilation import report_of
     from compiler.schedule.manual import Manual
 

@@ -23,7 +23,7 @@ from compiler.schedule.automatic import Way
 from compiler.target import Chip
 
 if TYPE_CHECKING:
-    from compiler.driver import Options
+    from compiler.options import Options
 
 
 @dataclass(frozen=True)

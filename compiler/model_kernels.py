@@ -42,7 +42,7 @@ from compiler.tir.scopes import TIR_DTYPE
 from compiler.tir.structure import answered_once, structural_walk
 
 if TYPE_CHECKING:
-    from compiler.driver import Options
+    from compiler.options import Options
 
 
 # Different operators of a model whose kernels are worth as many tries as if they were alone. DenseNet-121 has four

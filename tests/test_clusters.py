@@ -14,9 +14,11 @@ from compiler import driver, model_kernels, pipeline
 from compiler.artifact import model_to_bytes
 from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, of_all
 from compiler.codegen.residence import GraphBuffer
+from compiler.compilation import Compilation
 from compiler.cost.prediction import predict_program
 from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
+from compiler.options import Options
 from compiler.report.compilation import report_of
 from compiler.report.page.page import page
 from compiler.report.profile import profile
@@ -52,10 +54,10 @@ class Divide(Pass):
 def divided(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the compiler divide a model; it is given for a whole batch and for a cluster's."""
 
-    def compiled(whole: bytes, share: bytes, chip: Chip = TW1, **options: Any) -> driver.Compilation:
+    def compiled(whole: bytes, share: bytes, chip: Chip = TW1, **options: Any) -> Compilation:
         divide = Divide(share=import_model(share, precision=options.get("precision")).module)
         monkeypatch.setattr(pipeline, "graph_passes", lambda clusters=None: (divide, GroupOperators()))
-        return driver.compile_model(whole, chip, driver.Options(cache=False, jobs=1, **options))
+        return driver.compile_model(whole, chip, Options(cache=False, jobs=1, **options))
 
     return compiled
 

@@ -13,10 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler import driver, kernel_pool
+from compiler.compilation import Compilation
 from compiler.decisions import Decisions, Memory
-from compiler.driver import Compilation, Options, compile_model
+from compiler.driver import compile_model
 from compiler.fetching import Brought
 from compiler.frontend import import_model
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.target import load_chip
 from passes.graph import divide_batch

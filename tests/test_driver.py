@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from compiler import api, driver, model_kernels
 from compiler.kernels import NoRoadLeft, Road
+from compiler.options import Options
 from compiler.runtime.model import HostSegment
 from compiler.target import load_chip
 
@@ -214,4 +215,4 @@ def test_without_host_kernels_such_a_model_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(model_kernels, "compile_jobs", lambda jobs, *rest: [NoRoadLeft(job.name, []) for job in jobs])
     source = model([node("Relu", "x", "y")], {"x": (4, 6)}, ["y"])
     with pytest.raises(NoRoadLeft, match="TW2402"):
-        driver.compile_model(source, load_chip("tiny"), driver.Options(host_kernels=False))
+        driver.compile_model(source, load_chip("tiny"), Options(host_kernels=False))

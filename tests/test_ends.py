@@ -15,10 +15,12 @@ import compiler
 from compiler import driver, graph
 from compiler.cli.main import main
 from compiler.clusters import clusters_of
+from compiler.compilation import Compilation
 from compiler.ends import ends_of
 from compiler.errors import InvalidError
 from compiler.frontend import import_model
 from compiler.kernels import Road
+from compiler.options import Options
 from compiler.report.page.page import page
 from compiler.report.profile import profile
 from compiler.report.text import summary
@@ -48,7 +50,7 @@ SHAPES = {"x": (8, 16), "s": (1, 8)}
 @pytest.fixture(autouse=True)
 def _calls_alone_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of programs those that are in more pieces take less."""
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda found: 4 - len(found.pieces)))
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(lambda found: 4 - len(found.pieces)))
     monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 1000.0 * len(calls(module)))
     for name in ("cycles_on_chip", "_part_cycles"):
         monkeypatch.setattr(divide_batch, name, lambda module, chip: 900 * len(calls(module)) / clusters_of(module))
@@ -62,7 +64,7 @@ def source(nodes: list[Any] = NODES, outputs: tuple[str, ...] = ("y",), **shapes
     return model(nodes, shapes or SHAPES, list(outputs), **WEIGHTS)
 
 
-def check(compiled: compiler.Artifact | driver.Compilation, content: bytes) -> None:
+def check(compiled: compiler.Artifact | Compilation, content: bytes) -> None:
     given = {port.name: RNG.standard_normal(port.shape).astype(np.float32) for port in compiled.model.inputs}
     found = load(compiled.model).run(given, hazards=True)
     expected = ReferenceEvaluator(onnx.load_from_string(content)).run(None, given)
@@ -72,7 +74,7 @@ def check(compiled: compiler.Artifact | driver.Compilation, content: bytes) -> N
 
 def test_clusters_divide_what_comes_before_a_call_that_needs_the_whole_batch() -> None:
     content = source(outputs=("y", "b"))
-    compilation = driver.compile_model(content, TW1, driver.Options(cache=False))
+    compilation = driver.compile_model(content, TW1, Options(cache=False))
     assert [piece.clusters for piece in compilation.pieces] == [4, 1]
     head, tail = compilation.ends
     assert calls(head.imported.module) == ["a", "b", "f"]
@@ -88,7 +90,7 @@ def test_clusters_divide_what_comes_behind() -> None:
     content = source(nodes, x=(8, 16))
     found = ends_of(import_model(content), TW1)
     assert found is not None and (calls(found.head.module), found.first) == (["p"], ("a",))
-    compilation = driver.compile_model(content, TW1, driver.Options(cache=False))
+    compilation = driver.compile_model(content, TW1, Options(cache=False))
     assert [piece.clusters for piece in compilation.pieces] == [1, 4]
     check(compilation, content)
 
@@ -104,12 +106,12 @@ def test_other_models_stay_in_one(nodes: list[Any], shape: tuple[int, ...]) -> N
 
 def test_it_is_not_cut_where_that_is_thought_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divide_batch, "undivided_cycles", lambda module, chip: 1000.0)
-    assert not driver.compile_model(source(), TW1, driver.Options(cache=False)).ends
+    assert not driver.compile_model(source(), TW1, Options(cache=False)).ends
 
 
 def test_it_is_not_cut_where_that_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda found: len(found.pieces)))
-    assert not driver.compile_model(source(), TW1, driver.Options(cache=False)).ends
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(lambda found: len(found.pieces)))
+    assert not driver.compile_model(source(), TW1, Options(cache=False)).ends
 
 
 def test_a_chip_of_one_cluster_has_nothing_to_divide() -> None:
@@ -121,7 +123,7 @@ def test_several_results_of_a_call_may_be_needed_behind() -> None:
     nodes = [*NODES[:3], split, node("MatMul", "p t", "m"), node("Add", "m q", "y")]
     nodes.insert(4, node("Transpose", "q", "t", perm=[1, 0]))
     content = source([*nodes[:-1], node("Softmax", "m", "y")])
-    compilation = driver.compile_model(content, TW1, driver.Options(cache=False))
+    compilation = driver.compile_model(content, TW1, Options(cache=False))
     assert compilation.ends
     check(compilation, content)
 
@@ -158,7 +160,7 @@ def test_where_it_was_cut_is_remembered(
     monkeypatch.setattr(driver, "_searched", None)
     again = compiler.compile(source(), TW1)
     assert again.to_bytes() == first.to_bytes() and len(again.report.tails) == 1
-    assert [kernels.clusters for kernels in driver.last_plans(source(), TW1, driver.Options())] == [4, 1]
+    assert [kernels.clusters for kernels in driver.last_plans(source(), TW1, Options())] == [4, 1]
     path = tmp_path / "m.onnx"
     path.write_bytes(source())
     capsys.readouterr()
@@ -171,7 +173,7 @@ def test_where_it_was_cut_is_remembered(
 def test_clusters_divide_what_comes_before_a_host_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "h", Road("emission", "nobody can"))
     nodes = [*NODES[:3], node("Softmax", "f", "h"), node("Tanh", "h", "i"), node("Tanh", "i", "y")]
-    compilation = driver.compile_model(source(nodes), TW1, driver.Options(cache=False))
+    compilation = driver.compile_model(source(nodes), TW1, Options(cache=False))
     assert [piece.clusters for piece in compilation.pieces] == [4, 0, 4]
     kinds = [isinstance(segment, HostSegment) for segment in compilation.model.segments]
     assert kinds == [False, True, False]
@@ -243,6 +245,6 @@ def test_what_a_tail_cannot_be_is_told_with_its_line(tail: str, line: int, text:
     pieces = "\n".join(f'"{name}" = 1' for name in ("f", "m", "y"))
     with pytest.raises(InvalidError) as caught:
         schedule = parse_schedule(f"clusters = 4\n{tail}\n[pieces]\n{pieces}\n")
-        driver.compile_model(source(), TW1, driver.Options(schedule=schedule, cache=False))
+        driver.compile_model(source(), TW1, Options(schedule=schedule, cache=False))
     (problem,) = caught.value.problems
     assert text in problem.message and (problem.place.line if problem.place else 0) == line

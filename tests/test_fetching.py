@@ -14,9 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler import driver, fetching
 from compiler.codegen import KernelCode, PlacedKernel
 from compiler.codegen.fetches import Fetch
+from compiler.compilation import Compilation
 from compiler.cost import Prediction
-from compiler.driver import Compilation, Options, compile_model
+from compiler.driver import compile_model
 from compiler.fetching import FETCHES, LEAST_BYTES, PATH, SPARE_SHARE, Brought, brought, is_whole, wanted, with_fetches
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.target import Chip, load_chip

@@ -9,8 +9,9 @@ import pytest
 
 import compiler
 from ci.tile_samples import code_of
-from compiler.driver import Options, plan
+from compiler.driver import plan
 from compiler.kernels import spaces
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.sim.simulator import prepare
 from compiler.target import load_chip

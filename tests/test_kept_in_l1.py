@@ -11,10 +11,12 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import compiler
-from compiler import driver, kept_in_l1
+from compiler import driver, kept_in_l1, one_piece
+from compiler.compilation import Compilation
 from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
 from compiler.model_kernels import ModelKernels, Use
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.schedule.chains import PAIR, chains
 from compiler.schedule.files import parse_schedule
@@ -82,8 +84,8 @@ def test_one_instruction_that_adds_and_cuts_off_is_not_thought_to_be_three() -> 
 
 
 def test_it_is_left_where_the_program_as_a_whole_would_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda found: -len(found.steps)))
-    assert len(driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False)).steps) == 3
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(lambda found: -len(found.steps)))
+    assert len(driver.compile_model(SOURCE, load_chip("tw1"), Options("fp16", cache=False)).steps) == 3
 
 
 def test_it_is_tried_without_what_others_read_where_nothing_is_left_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +94,10 @@ def test_it_is_tried_without_what_others_read_where_nothing_is_left_with_it(monk
     def nothing_if_kept(kernels: ModelKernels, manual: None, *, kept: bool) -> ModelKernels:
         return kernels if kept else kept_or_not(kernels, manual, kept=kept)
 
-    monkeypatch.setattr(driver, "kept_in_l1", nothing_if_kept)
+    monkeypatch.setattr(one_piece, "kept_in_l1", nothing_if_kept)
     for others_read, steps in ((False, 3), (True, 2)):
-        monkeypatch.setattr(driver, "others_read", lambda kernels, told=others_read: told)
-        found = driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", cache=False))
+        monkeypatch.setattr(one_piece, "others_read", lambda kernels, told=others_read: told)
+        found = driver.compile_model(SOURCE, load_chip("tw1"), Options("fp16", cache=False))
         assert len(found.steps) == steps
 
 
@@ -113,7 +115,7 @@ def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeyp
 
     monkeypatch.setattr(ModelKernels, "with_together", with_less_room)
     monkeypatch.setattr(ModelKernels, "cycles", slower_with_less_room)
-    chip, options, observer = load_chip("tw1"), driver.Options("fp16", cache=False, jobs=1), Observer()
+    chip, options, observer = load_chip("tw1"), Options("fp16", cache=False, jobs=1), Observer()
     kernels = driver.plan(SOURCE, chip, options, observer)
     assert kept_in_l1.kept_in_l1(kernels, None) is kernels
     monkeypatch.setattr(ModelKernels, "cycles", cycles)
@@ -121,9 +123,7 @@ def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeyp
 
 
 def test_ablations_leave_it_out() -> None:
-    compilation = driver.compile_model(
-        SOURCE, load_chip("tw1"), driver.Options("fp16"), Observer(without=frozenset({SWITCH}))
-    )
+    compilation = driver.compile_model(SOURCE, load_chip("tw1"), Options("fp16"), Observer(without=frozenset({SWITCH})))
     assert len(compilation.steps) == 3
 
 
@@ -145,7 +145,7 @@ def test_a_schedule_decides(chip: str) -> None:
 def test_what_cannot_be_is_named(changed: tuple[str, str], line: int, said: str) -> None:
     with pytest.raises(InvalidError) as caught:
         schedule = parse_schedule(PLAIN.replace(*changed), "s.toml")
-        driver.compile_model(SOURCE, load_chip("tw1"), driver.Options("fp16", schedule=schedule))
+        driver.compile_model(SOURCE, load_chip("tw1"), Options("fp16", schedule=schedule))
     (found,) = caught.value.problems
     assert said in found.message
     assert found.place is not None
@@ -157,7 +157,7 @@ def test_what_others_read_first_does_not_stay(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(divide_batch, "cycles_on_chip", lambda module, chip: float("inf"))
     nodes = [*NODES[:4], node("MaxPool", "e", "z", kernel_shape=[2, 2]), NODES[4]]
     source = model(nodes, {"x": SHAPE}, ["f", "z"], **WEIGHTS)
-    compilation = driver.compile_model(source, load_chip("tw1"), driver.Options("fp16"))
+    compilation = driver.compile_model(source, load_chip("tw1"), Options("fp16"))
     kept = compilation.module["main"].attrs["tw.in_l1"]
     assert [str(name) for name in kept] == ["b"]
 
@@ -198,7 +198,7 @@ def test_what_others_read_stays_too_where_that_is_faster(chip: str) -> None:
     nodes += [node("GlobalAveragePool", name, f"{name}s") for name in "yr"]
     shapes = {"x": (1, 96, 14, 14), "z": (1, 32, 14, 14)}
     source = model(nodes, shapes, ["ys", "rs"], w=weights(32, 96, 1, 1), p=weights(96, 32, 1, 1))
-    compilation = driver.compile_model(source, load_chip(chip), driver.Options("fp16", cache=False))
+    compilation = driver.compile_model(source, load_chip(chip), Options("fp16", cache=False))
     assert [str(name) for name in compilation.module["main"].attrs["tw.in_l1"]] == ["r"]
 
 
@@ -211,7 +211,7 @@ def test_what_others_read_stays_too_where_that_is_faster(chip: str) -> None:
     ],
 )
 def test_what_others_read_does_not_stay_where_it_cannot(nodes: Any) -> None:
-    kernels = driver.plan(block(nodes), load_chip("tw1"), driver.Options("fp16"), Observer())
+    kernels = driver.plan(block(nodes), load_chip("tw1"), Options("fp16"), Observer())
     assert [chain.names for chain in chains(kernels.module)] == []
 
 
@@ -223,7 +223,7 @@ def test_chains_of_calls_that_are_alike_are_thought_of_once(monkeypatch: pytest.
         arrays[f"w{at}"] = weights(16, 16, 3, 3)
         nodes.append(node("Conv", f"x{at} w{at}", f"x{at + 1}", pads=[1, 1, 1, 1]))
     source = model(nodes, {"x0": SHAPE}, [f"x{depth}"], **arrays)
-    plain = driver.plan(source, load_chip("tw1"), driver.Options("fp16", jobs=1), Observer())
+    plain = driver.plan(source, load_chip("tw1"), Options("fp16", jobs=1), Observer())
     kept_in_l1.kept_in_l1(plain, None)
     # The first reads what the model is given and the last makes its result; those between them are alike. So there are
     # three kinds of two calls and three of three, where there are seven and six.
@@ -274,7 +274,7 @@ def test_what_is_added_goes_before_the_feature_map() -> None:
         node("Add", "o e", "y"),
     ]
     source = model(nodes, {"x": SHAPE}, ["y"], s=SIDES["s"], v=SIDES["v"])
-    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    module = driver.plan(source, load_chip("tw1"), Options("fp16", cache=False), Observer()).module
     (found,) = chains(module)
     assert [members_of(module, call)[-1] for call in found.calls] == ["e", "y"]
     assert found.kind == PAIR
@@ -311,7 +311,7 @@ def test_products_share_a_kernel_where_that_is_faster(chip: str) -> None:
     result = together.run({"x": x}, hazards=True)["y"]
     np.testing.assert_allclose(result, expected(source, x), rtol=1e-2, atol=2e-2)
     without = Observer(without=frozenset({SWITCH}))
-    apart = driver.compile_model(source, load_chip(chip), driver.Options("fp16", cache=False), without)
+    apart = driver.compile_model(source, load_chip(chip), Options("fp16", cache=False), without)
     assert len(apart.steps) == 2
     assert len(together.report.kernels) == 1
     assert together.report.cycles is not None
@@ -330,7 +330,7 @@ def test_products_that_another_one_reads_do_not() -> None:
     """What is between both is an output of the model, too."""
     nodes = [node("MatMul", "x w", "a"), node("MatMul", "a v", "y"), node("Relu", "a", "z")]
     source = model(nodes, {"x": (2, 32, 64)}, ["y", "z"], w=weights(64, 32), v=weights(32, 16))
-    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    module = driver.plan(source, load_chip("tw1"), Options("fp16", cache=False), Observer()).module
     assert chains(module) == []
 
 
@@ -397,7 +397,7 @@ def test_a_kernel_that_makes_a_map_has_one_convolution() -> None:
 def test_what_two_read_is_no_map_of_one() -> None:
     nodes = [node("Relu", "x", "r"), node("Conv", "r k", "c"), node("Add", "c r", "y")]
     source = model(nodes, {"x": (1, 64, 14, 14)}, ["y"], k=weights(64, 64, 1, 1))
-    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    module = driver.plan(source, load_chip("tw1"), Options("fp16", cache=False), Observer()).module
     assert chains(module) == []
 
 
@@ -405,7 +405,7 @@ def test_what_is_added_is_no_map() -> None:
     nodes = [node("Relu", "z", "r"), node("Conv", "x k", "c"), node("Add", "c r", "y")]
     inputs = {"x": (1, 64, 14, 14), "z": (1, 64, 14, 14)}
     source = model(nodes, inputs, ["y"], k=weights(64, 64, 1, 1))
-    module = driver.plan(source, load_chip("tw1"), driver.Options("fp16", cache=False), Observer()).module
+    module = driver.plan(source, load_chip("tw1"), Options("fp16", cache=False), Observer()).module
     assert chains(module) == []
 
 

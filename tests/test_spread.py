@@ -15,8 +15,10 @@ from compiler import driver, graph
 from compiler.clusters import by_rows, clusters_of
 from compiler.codegen.link import _Linker
 from compiler.codegen.residence import GraphBuffer, Place
+from compiler.compilation import Compilation
 from compiler.errors import InvalidError
 from compiler.frontend import Imported, import_model
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.report.compilation import report_of
 from compiler.report.text import summary
@@ -64,12 +66,12 @@ def sections(imported: Imported, clusters: int, names: tuple[str, ...]) -> list[
     return [Section(frozenset(names), clusters), *([Section(rest, 0)] if rest else [])]
 
 
-def compiled(content: bytes, told: list[Section]) -> driver.Compilation | None:
-    options = driver.Options(cache=False)
+def compiled(content: bytes, told: list[Section]) -> Compilation | None:
+    options = Options(cache=False)
     return driver.in_rows(import_model(content), told, TW1, options, Observer())
 
 
-def check(found: driver.Compilation | compiler.Artifact, content: bytes, seed: int = 0) -> None:
+def check(found: Compilation | compiler.Artifact, content: bytes, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     given = {port.name: rng.standard_normal(port.shape).astype(np.float32) for port in found.model.inputs}
     made = load(found.model).run(given, hazards=True)
@@ -152,13 +154,13 @@ def test_a_large_image_is_worth_it_and_the_choice_is_kept(tmp_path: Path, monkey
     for last, value in (("b", "c"), ("c", "d"), ("d", "y")):
         nodes.append(node("Conv", f"{last} v", value, pads=[1, 1, 1, 1]))
     content = source(nodes, x=(1, 8, 256, 200))
-    found = driver.compile_model(content, TW1, driver.Options(jobs=1))
+    found = driver.compile_model(content, TW1, Options(jobs=1))
     assert by_rows(found.pieces[0].module)
-    alone = driver.compile_model(content, TW1, driver.Options(jobs=1), Observer(without=frozenset({driver.SECTIONS})))
+    alone = driver.compile_model(content, TW1, Options(jobs=1), Observer(without=frozenset({driver.SECTIONS})))
     assert (found.simulated_cycles or 0) < 0.8 * (alone.simulated_cycles or 0)
     check(found, content)
     monkeypatch.setattr(driver, "_searched", None)
-    again = driver.compile_model(content, TW1, driver.Options(jobs=1))
+    again = driver.compile_model(content, TW1, Options(jobs=1))
     assert again.simulated_cycles == found.simulated_cycles
 
 
@@ -169,7 +171,7 @@ def test_a_schedule_says_it_and_is_followed() -> None:
     said = driver.schedule_of(found)
     assert said.startswith("clusters = 4")
     assert "rows = true" in said
-    options = driver.Options(cache=False, schedule=parse_schedule(said))
+    options = Options(cache=False, schedule=parse_schedule(said))
     again = driver.compile_model(content, TW1, options)
     assert again.model.segments == found.model.segments
     check(again, content)
@@ -179,7 +181,7 @@ def test_all_of_a_model_by_rows_has_the_inputs_and_outputs_that_it_had() -> None
     content = source(outputs=("e",))
     said = driver.schedule_of(compiled(content, sections(import_model(content), 4, IMAGES)) or pytest.fail("as ever"))
     assert "[[tail]]" not in said
-    options = driver.Options(cache=False, precision="fp16", schedule=parse_schedule(said))
+    options = Options(cache=False, precision="fp16", schedule=parse_schedule(said))
     found = driver.compile_model(content, TW1, options)
     assert by_rows(found.pieces[0].module)
     ports = (*found.model.inputs, *found.model.outputs)
@@ -201,7 +203,7 @@ def test_all_of_a_model_by_rows_has_the_inputs_and_outputs_that_it_had() -> None
 def test_what_a_schedule_cannot_say_of_rows(said: str, expected: str) -> None:
     with pytest.raises(InvalidError) as caught:
         schedule = parse_schedule(said + "[pieces]\n", "mine.toml")
-        driver.compile_model(source(), TW1, driver.Options(cache=False, schedule=schedule))
+        driver.compile_model(source(), TW1, Options(cache=False, schedule=schedule))
     assert expected in str(caught.value)
     assert "mine.toml" in str(caught.value)
 

@@ -7,6 +7,8 @@ import pytest
 
 from compiler import driver, timing
 from compiler.codegen.kernel import KernelCode
+from compiler.compilation import Compilation
+from compiler.options import Options
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.expand import Expander
 from compiler.sim.simulator import prepare
@@ -16,11 +18,11 @@ from tests.test_driver import model, node
 RNG = np.random.default_rng(0)
 
 
-def product(chip: Chip) -> tuple[driver.Compilation, KernelCode, Chip]:
+def product(chip: Chip) -> tuple[Compilation, KernelCode, Chip]:
     """A program of one kernel, that, and the chip that it was compiled for."""
     weights = RNG.standard_normal((512, 640)).astype(np.float32)
     source = model([node("MatMul", "x w", "y")], {"x": (512, 512)}, ["y"], w=weights)
-    found = driver.compile_model(source, chip, driver.Options(precision="fp16", cache=False))
+    found = driver.compile_model(source, chip, Options(precision="fp16", cache=False))
     (step,) = found.steps
     assert step.kernel is not None
     return found, step.kernel.code, chip.one_cluster(found.clusters) if found.clusters else chip

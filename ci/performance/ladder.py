@@ -16,7 +16,8 @@ from multiprocessing import get_context
 
 from ci.performance.measure import Measured, measured_run
 from ci.performance.tables import geometric_mean, markdown
-from compiler.driver import Options, compile_model
+from compiler.driver import compile_model
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.report.bounds import Bound
 from compiler.report.model_bounds import model_bound

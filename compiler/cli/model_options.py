@@ -9,7 +9,7 @@ from compiler.cli.words import assignments, extent, positive
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from compiler.driver import Options
+    from compiler.options import Options
     from compiler.target import Chip
 
 PRECISIONS = ("fp32", "fp16", "bf16")
@@ -65,7 +65,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def driver_options(args: argparse.Namespace) -> tuple[Chip, Options]:
     """The same for `compiler.driver`."""
-    from compiler.driver import Options
+    from compiler.options import Options
     from compiler.target import load_chip
 
     given = compile_options(args)

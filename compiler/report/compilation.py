@@ -16,7 +16,7 @@ from compiler.runtime.kernel_cycles import KernelCycles, plain_name
 from compiler.runtime.model import CompiledModel, ProgramSegment
 
 if TYPE_CHECKING:
-    from compiler.driver import Compilation
+    from compiler.compilation import Compilation
     from compiler.kernels import Kernel
     from compiler.model_kernels import Step
     from compiler.schedule.noted import Searched

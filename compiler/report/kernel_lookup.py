@@ -10,12 +10,13 @@ from itertools import islice
 from typing import Any
 
 from compiler import pipeline
-from compiler.driver import Options, plan
+from compiler.driver import plan
 from compiler.errors import Problem, UnsupportedError, UsageError
 from compiler.frontend import load_model
 from compiler.frontend.naming import node_name, operator_name, quoted
 from compiler.kernels import NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
+from compiler.options import Options
 from compiler.target import Chip
 
 # Names that are compared with one that is not found: comparing takes time by the product of their lengths.

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.driver import Options, compile_model
+from compiler.driver import compile_model
 from compiler.errors import HazardError, InvalidError, TilewrightError, UnsupportedError
 from compiler.frontend import Imported, import_model
 from compiler.operators import Declared, TensorType
 from compiler.operators.sweep import Array, Case, Given, cases
+from compiler.options import Options
 from compiler.report.comparison import Tolerance, compare
 from compiler.report.compilation import report_of
 from compiler.runtime.loaded import load

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import compiler
-from compiler.driver import Options, compile_model
+from compiler.driver import compile_model
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.report.compilation import report_of
 from compiler.report.text import summary

@@ -15,6 +15,7 @@ import numpy as np
 from ci.random_cases import Outcome
 from compiler import driver, graph
 from compiler.frontend import import_model
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.schedule.spreads import Section
@@ -67,7 +68,7 @@ def check(seed: int, chip: str) -> Outcome:
     try:
         imported = import_model(data)
         sections = _sections([call.name for call in graph.read(imported.module["main"]).calls], source)
-        made = driver.in_rows(imported, sections, load_chip(CHIP), driver.Options(), Observer())
+        made = driver.in_rows(imported, sections, load_chip(CHIP), Options(), Observer())
         if made is None:
             return Outcome(seed, CHIP, "", Counter({"as ever": 1}))
         found = load(made.model).run(x, hazards=True)

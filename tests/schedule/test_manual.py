@@ -12,11 +12,13 @@ from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import compiler
-from compiler import driver
+from compiler import driver, one_piece, programs
 from compiler.cli.main import main
+from compiler.compilation import Compilation
 from compiler.errors import InputError, InvalidError
 from compiler.isa.disassembler import disassemble
 from compiler.model_kernels import ModelKernels
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.schedule.chains import chains
@@ -119,10 +121,10 @@ def test_rows_of_a_small_table_are_looked_up_on_the_chip(chip: str) -> None:
 def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8
     source = model([node("Conv", "x w", "a"), node("Relu", "a", "y")], {"x": (4, 64, 4, 4)}, ["y"], w=weights)
-    options = driver.Options(schedule=parse_schedule('clusters = 1\n[pieces]\n"y" = 4\n'))
+    options = Options(schedule=parse_schedule('clusters = 1\n[pieces]\n"y" = 4\n'))
     for sign, kernels in ((1, 4), (-1, 5)):
         cycles = property(lambda found, sign=sign: sign * len(found.steps))
-        monkeypatch.setattr(driver.Compilation, "simulated_cycles", cycles)
+        monkeypatch.setattr(Compilation, "simulated_cycles", cycles)
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
 
 
@@ -134,18 +136,18 @@ def test_weights_are_copied_once_it_is_known_which_calls_share_kernels(
     nodes = [node("Conv", "x w", "a"), node("Relu", "a", "b"), node("Conv", "b v", "c"), node("Relu", "c", "y")]
     source, chip = model(nodes, {"x": (4, 64, 4, 4)}, ["y"], **weights), load_chip("tiny")
     told = parse_schedule('clusters = 1\n[pieces]\n"b" = 4\n"y" = 4\n')
-    kernels = driver.plan(source, chip, driver.Options(schedule=told), Observer())
+    kernels = driver.plan(source, chip, Options(schedule=told), Observer())
     copying = kernels.with_copies({*kernels.buffers.declared})
     assert len(copying.copied) == 2 and not kernels.copied
     cycles = {(False, True): 90, (True, True): last}
 
-    def taken(found: driver.Compilation) -> int:
+    def taken(found: Compilation) -> int:
         return cycles[bool(found.kernels.copied), bool(found.kernels.together)]
 
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(taken))
-    found = driver._copied_or_not(kernels, driver._compiled(with_all_together(kernels)))
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(taken))
+    found = one_piece._copied_or_not(kernels, programs.compilation_of(with_all_together(kernels)))
     assert found.kernels.copied == (copying.copied if copies else frozenset()) and found.kernels.together
-    again = driver._compiled(with_all_together(copying if copies else kernels))
+    again = programs.compilation_of(with_all_together(copying if copies else kernels))
     assert found.model.segments[0].program.instrs == again.model.segments[0].program.instrs
 
 
@@ -157,7 +159,7 @@ def with_all_together(kernels: ModelKernels) -> ModelKernels:
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 0", f"clusters = {clusters}"))
     chip, x = load_chip("tw1"), RNG.standard_normal(SHAPE).astype(np.float32)
-    compilation = driver.compile_model(SOURCE, chip, driver.Options(schedule=schedule))
+    compilation = driver.compile_model(SOURCE, chip, Options(schedule=schedule))
     assert compilation.clusters == clusters
     (segment,) = compilation.model.segments
     assert segment.program.cores == chip.cores_per_cluster * (clusters or chip.clusters)
@@ -168,7 +170,7 @@ def test_clusters_are_as_told(clusters: int) -> None:
 
 def test_a_chip_of_one_cluster_is_one_cluster() -> None:
     compilations = [
-        driver.compile_model(SOURCE, load_chip("tw2"), driver.Options(schedule=parse_schedule(text)))
+        driver.compile_model(SOURCE, load_chip("tw2"), Options(schedule=parse_schedule(text)))
         for text in (WHOLE, WHOLE.replace("clusters = 0", "clusters = 1"))
     ]
     one, other = (compilation.model.segments[0].program for compilation in compilations)
@@ -186,7 +188,7 @@ def test_a_chip_of_one_cluster_is_one_cluster() -> None:
 def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: str, line: int, said: str) -> None:
     schedule = parse_schedule(WHOLE.replace(*changed), "s.toml")
     with pytest.raises(InvalidError) as caught:
-        driver.compile_model(SOURCE, load_chip("tw1"), driver.Options(schedule=schedule))
+        driver.compile_model(SOURCE, load_chip("tw1"), Options(schedule=schedule))
     (found,) = [problem for problem in caught.value.problems if said in problem.message]
     assert found.place is not None
     assert (found.code, found.place.line) == (code, line)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compiler import api, driver
+from compiler.options import Options
 from compiler.target import load_chip
 from tests.test_driver import model, node
 
@@ -46,7 +47,7 @@ def test_attention_of_heads_between_rows(chip: str, sizes: tuple[int, int, int, 
     ]
     shape = (batch, rows, heads, width)
     source = model(nodes, dict.fromkeys("qkv", shape), ["y"])
-    options = driver.Options(precision="fp16")
+    options = Options(precision="fp16")
     assert len(driver.compile_model(source, load_chip(chip), options).steps) == 1
     inputs = {name: RNG.standard_normal(shape).astype(np.float32) for name in "qkv"}
     found = api.compile(source, chip, precision="fp16").run(inputs, hazards=True)["y"]
@@ -73,7 +74,7 @@ def test_attention_of_one_product(chip: str, sizes: tuple[int, int, int, int]) -
     parts = {f"part{at}": np.array(at) for at in range(3)}
     source = model(nodes, {"x": (batch, rows, 3, heads, width)}, ["y"], parts, scale=np.array(0.3, np.float32))
     if chip != "tiny":  # which holds no scores
-        assert len(driver.compile_model(source, load_chip(chip), driver.Options(precision="fp16")).steps) == 1
+        assert len(driver.compile_model(source, load_chip(chip), Options(precision="fp16")).steps) == 1
     x = RNG.standard_normal((batch, rows, 3, heads, width)).astype(np.float32)
     found = api.compile(source, chip, precision="fp16").run({"x": x}, hazards=True)["y"]
     q, k, v = x.transpose(2, 0, 3, 1, 4).astype(np.float64)

@@ -10,10 +10,12 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler import driver, graph
+from compiler import driver, graph, one_piece
 from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, common_parameters, rivals_of, together
+from compiler.compilation import Compilation
 from compiler.frontend import import_model
 from compiler.model_kernels import ModelKernels
+from compiler.options import Options
 from compiler.runtime.loaded import load
 from compiler.target import load_chip
 from passes.graph import divide_batch
@@ -188,7 +190,7 @@ def test_the_fastest_of_all_ways_is_taken_and_remembered(monkeypatch: pytest.Mon
     for name in ("cycles_on_chip", "_part_cycles"):
         monkeypatch.setattr(divide_batch, name, lambda module, chip: 100.0)
     cycles = {TOGETHER: 50.0, 1: 70.0, 2: 40.0, 4: 60.0}
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
     source = model(
         [node("MatMul", "x w", "y")], {"x": (8, 16)}, ["y"], w=RNG.standard_normal((16, 8)).astype(np.float32)
     )
@@ -203,18 +205,18 @@ def test_ways_far_behind_are_not_compiled_to_the_end(monkeypatch: pytest.MonkeyP
     for name in ("cycles_on_chip", "_part_cycles"):
         monkeypatch.setattr(divide_batch, name, lambda module, chip: 100.0)
     cycles, ended = {TOGETHER: 102, 1: 106, 2: 100, 4: 101}, {TOGETHER: 102, 1: 50, 2: 100, 4: 99}
-    monkeypatch.setattr(driver.Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
+    monkeypatch.setattr(Compilation, "simulated_cycles", property(lambda self: cycles[self.clusters]))
     gone_on = set[int]()
 
-    def kept_or_not(apart: ModelKernels, alone: driver.Compilation) -> driver.Compilation:
+    def kept_or_not(apart: ModelKernels, alone: Compilation) -> Compilation:
         gone_on.add(alone.clusters)
         cycles[alone.clusters] = ended[alone.clusters]
         return alone
 
-    monkeypatch.setattr(driver, "_kept_or_not", kept_or_not)
+    monkeypatch.setattr(one_piece, "_kept_or_not", kept_or_not)
     weights = RNG.standard_normal((16, 8)).astype(np.float32)
     source = model([node("MatMul", "x w", "y")], {"x": (8, 16)}, ["y"], w=weights)
-    assert driver.compile_model(source, TW1, driver.Options(cache=False)).clusters == 4
+    assert driver.compile_model(source, TW1, Options(cache=False)).clusters == 4
     assert gone_on == {TOGETHER, 2, 4}
 
 

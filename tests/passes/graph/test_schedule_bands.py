@@ -16,6 +16,7 @@ from compiler.errors import InvalidError
 from compiler.frontend import import_model
 from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import axes
+from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.schedule.cascades import Cascade
@@ -101,7 +102,7 @@ def test_random_networks_are_the_same_in_bands(seed: int) -> None:
 def test_no_kernel_cuts_or_joins() -> None:
     source = model(NODES, {"x": (1, 3, 30, 32)}, ["y", "g"], **WEIGHTS)
     manual = told(banded("b", "d", "e", "g", count=3))
-    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    compilation = driver.compile_model(source, load_chip("tiny"), Options(schedule=manual))
     whole = driver.compile_model(source, load_chip("tiny"))
     assert len(compilation.steps) == 3 * (len(whole.steps) - 2) + 2
 
@@ -178,7 +179,7 @@ def test_bands_that_make_the_program_slower_are_not_taken(monkeypatch: pytest.Mo
     for count in (3, 128):
         taken = Cascading((Cascade(0, 3, count, 2),), 1.0)
         monkeypatch.setattr(schedule_bands, "best_cascades", lambda *_, taken=taken: taken)
-        steps.append(len(driver.compile_model(source, load_chip("tiny"), driver.Options(cache=False)).steps))
+        steps.append(len(driver.compile_model(source, load_chip("tiny"), Options(cache=False)).steps))
     assert steps == [9, 3]
 
 
@@ -194,7 +195,7 @@ def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_kernels, "compile_jobs", without_pooling)
     source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
     manual = told(banded("b", "d", "e", "g", count=3))
-    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    compilation = driver.compile_model(source, load_chip("tiny"), Options(schedule=manual))
     assert sum(step.host is not None for step in compilation.steps) == 1
     x = {"x": RNG.standard_normal((1, 3, 30, 32)).astype(np.float32)}
     (expected,) = ReferenceEvaluator(onnx.load_from_string(source)).run(None, x)
@@ -204,7 +205,7 @@ def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bands_keep_their_names() -> None:
     source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
     manual = told(banded("b", "d", "e", "g", count=3))
-    compilation = driver.compile_model(source, load_chip("tiny"), driver.Options(schedule=manual))
+    compilation = driver.compile_model(source, load_chip("tiny"), Options(schedule=manual))
     named = {each for step in compilation.steps for each in step.nodes}
     assert named == {each.name for each in NODES}
     assert len(graph.read(compilation.module["main"]).calls) > len(CALLS)

@@ -9,6 +9,7 @@ import pytest
 from tvm.script import tirx as T
 
 from compiler import driver
+from compiler.options import Options
 from compiler.runtime.model import ProgramSegment
 from compiler.sim.simulator import prepare, simulate
 from compiler.sim.statistics import statistics
@@ -123,9 +124,7 @@ def test_clusters_that_divide_a_batch_read_weights_once(nodes: list[Any], shapes
     rng = np.random.default_rng(3)
     held = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in weights.items()}
     given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    found = driver.compile_model(
-        model(nodes, shapes, ["y"], **held), TW1, driver.Options(precision="fp16", cache=False)
-    )
+    found = driver.compile_model(model(nodes, shapes, ["y"], **held), TW1, Options(precision="fp16", cache=False))
     assert found.clusters > 1
     (segment,) = found.model.segments
     assert isinstance(segment, ProgramSegment)
