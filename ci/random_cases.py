@@ -4,11 +4,12 @@
 (:mod:`tests.tiling.random_products`), ``contractions`` sums of products over any axes
 (:mod:`tests.tiling.random_contractions`), ``chains`` convolutions that share a kernel
 (:mod:`tests.tiling.random_chains`, :mod:`tests.tiling.random_pairs`), one with what makes its map
-(:mod:`tests.tiling.random_prepared`), or products that do (:mod:`tests.tiling.random_product_rows`), ``networks`` such
-of convolutions and more that run in bands (:mod:`tests.schedule.random_networks`), ``sections`` such that clusters run
-each on some rows (:mod:`tests.schedule.random_sections`), ``transformers`` blocks of these
-(:mod:`tests.tiling.random_transformers`), ``chips`` models of the zoo on machines with other numbers
-(:mod:`tests.target.random_chips`). Prints, for a failure, the seed that repeats it, and counts what it met.
+(:mod:`tests.tiling.random_prepared`) or pools its result (:mod:`tests.tiling.random_pooled`), or products that do
+(:mod:`tests.tiling.random_product_rows`), ``networks`` such of convolutions and more that run in bands
+(:mod:`tests.schedule.random_networks`), ``sections`` such that clusters run each on some rows
+(:mod:`tests.schedule.random_sections`), ``transformers`` blocks of these (:mod:`tests.tiling.random_transformers`),
+``chips`` models of the zoo on machines with other numbers (:mod:`tests.target.random_chips`). Prints, for a failure,
+the seed that repeats it, and counts what it met.
 """
 
 from __future__ import annotations

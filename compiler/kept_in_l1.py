@@ -1,8 +1,8 @@
 """Which tensors need not come back to the cores: those of calls that are faster as one kernel, or those that somebody
 names.
 
-They stay in L1, where a convolution takes its windows of them or a product its rows, or in L0C, where sums are added to
-them. They never leave the cores but where others read them, too.
+They stay in L1, where a convolution takes its windows of them or a product its rows, in L0C, where sums are added to
+them, or in UB, where they are pooled. They never leave the cores but where others read them, too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
 from compiler.kernels import RANKING, NoRoadLeft
 from compiler.model_kernels import ModelKernels, Use
-from compiler.schedule.chains import CHAIN, PAIR, PREPARED, PRODUCTS, Chain, chains, with_functions
+from compiler.schedule.chains import CHAIN, PAIR, POOLED, PREPARED, PRODUCTS, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
-from compiler.tiling import chain, paired, prepared, products
+from compiler.tiling import chain, paired, pooled, prepared, products
 from compiler.tiling.ranking import forest_of, ranked
 from compiler.tiling.template import NoFeasibleTile
 
-TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared, PRODUCTS: products}  # of kernels of several calls
+# Of kernels of several calls.
+TEMPLATES = {CHAIN: chain, PAIR: paired, PREPARED: prepared, PRODUCTS: products, POOLED: pooled}
 SWITCH = "keep-in-l1"  # what ablations call it
 HINT = "without in_l1 it goes through LLB or DDR"
 LONGEST = 3  # calls of one kernel
@@ -109,7 +110,7 @@ class _Choice:
         own = [problems[self.kinds[callee]] for callee in part.callees]
         if part.kind is None or not TEMPLATES[part.kind].is_possible(own, self.kernels.chip):
             return False
-        return not part.kept or chain.may_keep(own, part.kept)
+        return not part.kept or part.pooled or chain.may_keep(own, part.kept)
 
     def known(self, found: list[Chain]) -> list[Chain]:
         """The best of what was compiled."""
@@ -258,8 +259,8 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
             start = at + 1
     for name in sorted(manual.in_l1 - named):
         why = (
-            "it is no convolution or product whose result one other reads, of several the first, a convolution of as "
-            "many places, nor what makes its map"
+            "it is no convolution or product whose result one other reads, of several the first, what pools it or a "
+            "convolution of as many places, nor what makes its map"
         )
         problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)
@@ -268,8 +269,8 @@ def _as_said(kernels: ModelKernels, manual: Manual) -> ModelKernels:
         if run.kind is None:
             name = members_of(kernels.module, run.calls[-2])[-1]
             why = (
-                "a kernel that adds results of convolutions has two of them, one that makes a map on its way one, and "
-                "one of which others read what lies between, too, does nothing else"
+                "a kernel that adds results of convolutions has two of them, one that makes a map on its way or pools "
+                "a result one, and one of which others read what lies between, too, does nothing else"
             )
             problems.add("TW2633", f"{name} cannot stay in L1: {why}", manual.place(name), HINT)
     problems.raise_if_any(InvalidError)

@@ -27,7 +27,9 @@ from compiler.target import Chip
 # A second process costs a tenth of a second to fork and to send results from: as much as a simple kernel or two. By
 # class, how many of these one of others takes.
 LEAST_PER_PROCESS = 4
-EFFORTS = {"chain": 8, "pair": 8, "prepared": 8, "products": 6, "convolution": 4, "attention": 4, "matmul": 3}
+EFFORTS = {
+    "chain": 8, "pair": 8, "prepared": 8, "pooled": 6, "products": 6, "convolution": 4, "attention": 4, "matmul": 3,
+}  # fmt: skip
 _PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 NOT_OF_KERNELS = {OVERLAP, LLB_PLACEMENT, *IN_PARTS}  # what may be left out without any kernel being another one
 

@@ -41,6 +41,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "chain": ("chain",),
     "pair": ("paired",),
     "prepared": ("prepared",),
+    "pooled": ("pooled",),
     "products": ("products",),
     "attention": ("attention", "attention_in_parts"),
     "recurrence": ("recurrence", "plain"),

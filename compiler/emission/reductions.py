@@ -122,6 +122,13 @@ def fold_placements(nest: Nest, dims: list[Dim], axis: str, chip: Chip, widest: 
     return found
 
 
+def new_buffer(nest: Nest, name: str, extents: Sequence[int]) -> Access:
+    """The start of a new buffer of the type of a nest's destination."""
+    buffer = calls.temporary(name, extents or [1], TIR_DTYPE[nest.target.dtype])
+    zeros = tuple(calls.number(0) for _ in buffer.shape)
+    return Access(buffer, zeros, nest.loops, nest.surroundings)
+
+
 @dataclass(eq=False)
 class Fold:
     """One fold with its dimensions chosen."""
@@ -177,10 +184,7 @@ class Fold:
         return [self.operands(result, _dense(result.shape, len(self.kept))), self.combine(op, result)], [result]
 
     def temporary(self, name: str, extents: Sequence[int]) -> Access:
-        """The start of a new buffer of the destination's type."""
-        buffer = calls.temporary(name, extents or [1], TIR_DTYPE[self.nest.target.dtype])
-        zeros = tuple(calls.number(0) for _ in buffer.shape)
-        return Access(buffer, zeros, self.nest.loops, self.nest.surroundings)
+        return new_buffer(self.nest, name, extents)
 
     def combine(self, op: str, result: Access) -> Operands:
         """``target = op(target, result)`` over the kept dimensions."""

@@ -1,12 +1,13 @@
 """Reductions over windows, ``d[y, x] = op(d[y, x], a[y * s + i, x * t + j])``, by the rows that pool.
 
 A pooling row walks rows, columns and channels of its result; which of a nest's loops those are follows from how far
-each moves the source: a loop over rows and one over a window's rows move it by multiples of the same step.
+each moves the source: a loop over rows and one over a window's rows move it by multiples of the same step. Sums of
+what is converted to fp32 are those of a copy of all that the windows touch, each element of which is converted once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import gcd, prod
@@ -14,11 +15,15 @@ from typing import Any
 
 from compiler.emission.candidates import Found
 from compiler.emission.copies import instruction_candidate
-from compiler.emission.dims import Dim, Placement, eligible
-from compiler.emission.nest import Nest
+from compiler.emission.dims import Dim, Placement, eligible, merged
+from compiler.emission.nest import Access, Nest
 from compiler.emission.operands import Operands
-from compiler.emission.reductions import accumulation
+from compiler.emission.patterns import matches
+from compiler.emission.reductions import accumulation, new_buffer
+from compiler.emission.terms import Term
 from compiler.emission.vector import MEMORY
+from compiler.emission.widening import WIDE, is_widened
+from compiler.isa.model import dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
 
@@ -28,12 +33,14 @@ _ROWS = {"max": "vmaxpool", "min": "vminpool", "add": "vsumpool"}
 def pooling(nest: Nest, chip: Chip) -> Iterator[Found]:
     """Rows that write the combined windows: right where the destination holds the operation's identity."""
     found = accumulation(nest)
-    if found is None or found.op not in _ROWS or found.rest.op != "load" or nest.target.memory != MEMORY:
+    if found is None or found.op not in _ROWS or nest.target.memory != MEMORY or len(found.sources) != 1:
         return
     (source,) = found.sources
-    row = by_mnemonic()[_ROWS[found.op]]
-    same = source.memory == MEMORY and source.dtype == nest.target.dtype
-    if not same or source.dtype not in row.modifiers[0].choices or source.buffer.same_as(nest.target.buffer):
+    row, widens = by_mnemonic()[_ROWS[found.op]], is_widened(found.op, found.rest)
+    plain = found.rest.op == "load" and source.dtype == nest.target.dtype
+    if source.memory != MEMORY or not (plain or widens) or nest.target.dtype not in row.modifiers[0].choices:
+        return
+    if source.buffer.same_as(nest.target.buffer):
         return
     dims = eligible(nest, [nest.target, source])
     window = [dim for dim in dims if dim.strides[0] == 0]
@@ -42,7 +49,7 @@ def pooling(nest: Nest, chip: Chip) -> Iterator[Found]:
     if len(window) != reduced or reduced > 2 or any(dim.loops[0].least != dim.bound for dim in window):
         return
     for axes in _pairs(window, kept):
-        yield _candidate(nest, row, axes, kept, chip)
+        yield _candidate(nest, row, axes, kept, source, chip, widens=widens)
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,13 @@ class _Axis:
         size = 1 if self.window is None else self.window.bound
         stride, dilation = (1 if d is None else d.strides[1] // self.step for d in (self.kept, self.window))
         return size, max(1, stride), max(1, dilation)
+
+    @property
+    def touched(self) -> tuple[Any, int]:
+        """Elements from the first to the last one that is in a window: how many there are, and at most."""
+        size, stride, dilation = self.scalars
+        extent, bound = ((count - 1) * stride + (size - 1) * dilation + 1 for count in _lengths(self.kept))
+        return extent, bound
 
     @property
     def covers(self) -> bool:
@@ -90,7 +104,9 @@ def _is_complete(axis: _Axis) -> bool:
     return moves and axis.covers and (axis.window is None or axis.kept is not None)
 
 
-def _candidate(nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim], chip: Chip) -> Found:
+def _candidate(
+    nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim], source: Access, chip: Chip, *, widens: bool
+) -> Found:
     used = [axis.kept for axis in axes if axis.kept is not None]
     channels = max((dim for dim in kept if dim not in used), key=lambda dim: dim.bound, default=None)
     rows, columns = axes
@@ -101,24 +117,60 @@ def _candidate(nest: Nest, row: Any, axes: tuple[_Axis, _Axis], kept: list[Dim],
         tuple(loop for loop in nest.loops if id(loop) not in inside),
     )
     (kernel_h, stride_h, dilation_h), (kernel_w, stride_w, dilation_w) = rows.scalars, columns.scalars
-    found = accumulation(nest)
-    assert found is not None  # noqa: S101  the caller has seen it
-    operands = Operands(
-        row,
-        (nest.target.dtype, "3d"),
-        {"dst": nest.target, "a": found.sources[0]},
-        {
-            "dst": [_dense(dim, shape[k + 1 :]) if dim is None else dim.strides[0] for k, dim in enumerate(shape)],
-            "a": [rows.step, columns.step, 1 if channels is None else channels.strides[1]],
-        },
-        {
-            "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w,
-            "dilation_h": dilation_h, "dilation_w": dilation_w,
-        },
-        [1 if dim is None else dim.extent for dim in shape],
-        [1 if dim is None else dim.bound for dim in shape],
+    steps, temporaries = list[Operands](), list[Access]()
+    strides = [rows.step, columns.step, 1 if channels is None else channels.strides[1]]
+    if widens:
+        touched = [rows.touched, columns.touched, _lengths(channels)]
+        widened = _widened(nest, source, strides, touched)
+        source, strides = widened.accesses["dst"], _in_copy(strides, [bound for _, bound in touched])
+        steps, temporaries = [widened], [source]
+    steps.append(
+        Operands(
+            row,
+            (nest.target.dtype, "3d"),
+            {"dst": nest.target, "a": source},
+            {
+                "dst": [_dense(dim, shape[k + 1 :]) if dim is None else dim.strides[0] for k, dim in enumerate(shape)],
+                "a": strides,
+            },
+            {
+                "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w,
+                "dilation_h": dilation_h, "dilation_w": dilation_w,
+            },
+            [1 if dim is None else dim.extent for dim in shape],
+            [1 if dim is None else dim.bound for dim in shape],
+        )
     )  # fmt: skip
-    return instruction_candidate([operands], placement, [], chip, "vector")
+    return instruction_candidate(steps, placement, temporaries, chip, "vector")
+
+
+def _lengths(dim: Dim | None) -> tuple[Any, int]:
+    """How many there are, and at most."""
+    return (1, 1) if dim is None else (dim.extent, dim.bound)
+
+
+def _widened(nest: Nest, source: Access, strides: Sequence[int], touched: Sequence[tuple[Any, int]]) -> Operands:
+    """Converts all that windows touch; what lies side by side there does so in the copy."""
+    (match, *_) = matches(Term("cast", WIDE, (Term("load", source.dtype, value=0),)), WIDE)
+    ordered = sorted(zip(strides, touched, strict=True), key=lambda dim: -dim[0])
+    dims = merged(Dim((), extent, bound, (stride,)) for stride, (extent, bound) in ordered)
+    bounds = [dim.bound for dim in dims]
+    return Operands(
+        match.row,
+        match.mods_at(f"{len(dims)}d"),
+        {"dst": new_buffer(nest, "widened", bounds), "a": source},
+        {"dst": dense_strides(tuple(bounds)), "a": [dim.strides[0] for dim in dims]},
+        dict(match.scalars),
+        [dim.extent for dim in dims],
+        bounds,
+    )
+
+
+def _in_copy(strides: Sequence[int], bounds: Sequence[int]) -> list[int]:
+    """The strides of a copy without gaps, along the same dimensions."""
+    order = sorted(range(len(strides)), key=lambda at: -strides[at])
+    dense = dict(zip(order, dense_strides(tuple(bounds[at] for at in order)), strict=True))
+    return [dense[at] for at in range(len(strides))]
 
 
 def _dense(dim: Dim | None, inner: list[Dim | None]) -> int:

@@ -17,10 +17,12 @@ CHAIN = "chain"  # the class of a kernel of several convolutions, each of what t
 PAIR = "pair"  # the class of a kernel of two convolutions of which one's result is added to the other's
 PREPARED = "prepared"  # the class of a kernel of elementwise work and a convolution of what that makes
 PRODUCTS = "products"  # the class of a kernel of several products of matrices, each of what the one before it makes
+POOLED = "pooled"  # the class of a kernel of a convolution and what pools its result
 
 PLACES = 2  # of a feature map, the first axis that is neither images nor channels
 
 CONVOLUTION, ELEMENTWISE, MATMUL = "convolution", "elementwise", "matmul"  # classes of groups
+POOLS = ("pooling", "reduction")
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,14 @@ class Chain:
     prepared: bool = False  # whether the first one is elementwise work
     products: bool = False  # whether all are products of matrices, not convolutions
     kept: frozenset[int] = frozenset()  # of which of them others read, too, what they make
+    pooled: bool = False  # whether the last one pools what the one before it makes
 
     @property
     def kind(self) -> str | None:
         """The class of its kernel; None where there is none for such calls."""
         pair, special = len(self.calls) == 2, self.adds or self.prepared
+        if self.pooled:
+            return POOLED if pair and not special else None
         if (special or self.kept) and (not pair or (special and self.kept)):
             return None
         if special:
@@ -46,7 +51,8 @@ class Chain:
     def part(self, start: int, end: int) -> Chain:
         adds = frozenset(at - start for at in self.adds if start < at < end)
         kept = frozenset(at - start for at in self.kept if start <= at < end - 1)
-        return Chain(self.calls[start:end], adds, self.prepared and start == 0, self.products, kept)
+        pooled = self.pooled and end == len(self.calls)
+        return Chain(self.calls[start:end], adds, self.prepared and start == 0, self.products, kept, pooled)
 
     @property
     def results(self) -> tuple[Any, ...]:
@@ -72,7 +78,8 @@ def chains(module: Any, *, kept: bool = True) -> list[Chain]:
     are read by nothing else, what is added goes before the feature map. Elementwise work may go before the first one,
     if it makes its feature map. The same of products of matrices, of which nothing is added.
 
-    What a convolution makes others may read, too, behind the next one, unless nothing is to be ``kept`` for others.
+    Behind the last convolution may stand what pools its result. What a convolution makes others may read, too, behind
+    the next one, unless nothing is to be ``kept`` for others.
     """
     body = graph.read(module["main"])
     next_of, before, adding = dict[Any, graph.Call](), dict[Any, graph.Call](), set[Any]()
@@ -81,7 +88,8 @@ def chains(module: Any, *, kept: bool = True) -> list[Chain]:
         if not (works or multiplies or _is_of(module, call, CONVOLUTION)):
             continue
         users = body.consumers.get(call.var, [])
-        user = _next_of(module, call, users, MATMUL if multiplies else CONVOLUTION)
+        groups = (CONVOLUTION,) if works else (MATMUL,) if multiplies else (CONVOLUTION, *POOLS)
+        user = _next_of(module, call, users, groups)
         if user is None or (len(users) > 1 and not kept):
             continue
         adds = not _is_first(module, user, call.var)
@@ -103,18 +111,23 @@ def chains(module: Any, *, kept: bool = True) -> list[Chain]:
             adds_at = frozenset(at for at, one in enumerate(line) if one.var in adding)
             works, multiplies = (_is_of(module, call, group) for group in (ELEMENTWISE, MATMUL))
             others = frozenset(at for at, one in enumerate(line[:-1]) if len(body.consumers[one.var]) > 1)
-            found.append(Chain(tuple(line), adds_at, works, multiplies, others))
+            pooled = any(_is_of(module, line[-1], group) for group in POOLS)
+            found.append(Chain(tuple(line), adds_at, works, multiplies, others, pooled))
     return found
 
 
-def _next_of(module: Any, call: graph.Call, users: Sequence[graph.Call | None], group: str) -> graph.Call | None:
+def _next_of(
+    module: Any, call: graph.Call, users: Sequence[graph.Call | None], groups: Sequence[str]
+) -> graph.Call | None:
     """Which of those that read what a call makes may share a kernel with it: the only one. Or of several the first, if
-    both are convolutions, it makes as many places of it as it has, and so the others come behind their kernel.
+    it pools what a convolution makes, or both are convolutions and it makes as many places of it as it has, and so the
+    others come behind their kernel.
     """
     user = users[0] if users else None
-    if user is None or not _is_of(module, user, group) or not _reads_once(module, user, call.var):
+    able = user is not None and any(_is_of(module, user, group) for group in groups)
+    if user is None or not able or not _reads_once(module, user, call.var):
         return None
-    if len(users) == 1:
+    if len(users) == 1 or any(_is_of(module, user, group) for group in POOLS):
         return user
     places = (graph.shape_of(var)[PLACES:] for var in (call.var, user.var))
     able = _is_of(module, call, CONVOLUTION) and len(set(places)) == 1 and _is_first(module, user, call.var)

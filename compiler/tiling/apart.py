@@ -32,7 +32,7 @@ class Parts:
     def of(func: Any, chip: Chip, name: str, begin: Begin | None = None) -> Parts:
         """Those of which a kernel is made: the stages from one's first block, by default its windows, to the next's."""
         room = room_bytes(func, chip)
-        func, results = _made_inside(func, room)
+        func, results = made_inside(func, room)
         sch = schedule_of(func)
         products = masters_of(sch)
         if len(products) < 2:
@@ -79,7 +79,7 @@ class Parts:
         return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attrs(dict(like.attrs.items()))
 
 
-def _made_inside(func: Any, room: int) -> tuple[Any, dict[Any, Any]]:
+def made_inside(func: Any, room: int) -> tuple[Any, dict[Any, Any]]:
     """The function with buffers of its own in the place of results that other stages of it read; these results, by
     buffer.
     """

@@ -92,3 +92,21 @@ def test_windows_that_leave_elements_out_on_the_last_core_are_no_pool(columns: i
             b[x] = b[x] + a[j, x]
 
     assert any(line.startswith("vsumpool") for line in emitted(func)) == pooled
+
+
+def test_sums_of_what_is_converted_are_those_of_a_copy() -> None:
+    """Each element is converted once, what lies without a gap by one instruction over one axis."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        a = T.alloc_buffer((16, 16, 32), "float16", scope="local.ub")
+        b = T.alloc_buffer((14, 14, 32), "float32", scope="local.ub")
+        for y, x, c in T.grid(14, 14, 32):
+            b[y, x, c] = T.float32(0)
+        for y, x, c, i, j in T.grid(14, 14, 32, 3, 3):
+            b[y, x, c] = b[y, x, c] + T.Cast("float32", a[y + i, x + j, c])
+
+    assert emitted(func) == [
+        "vconv.fp16.fp32.rne.1d &(widened[0]), 1, &(a[0, 0, 0]), 1, 8192",
+        "vsumpool.fp32.3d &(b[0, 0, 0]), 448, 32, 1, &(widened[0]), 512, 32, 1, 3, 3, 1, 1, 1, 1, 14, 14, 32",
+    ]

@@ -31,7 +31,7 @@ RNG = np.random.default_rng(4)
 NODES = [
     node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
     node("Relu", "a", "b"),
-    node("MaxPool", "b", "c", kernel_shape=[2, 2], strides=[2, 2]),
+    node("MaxPool", "b", "c", kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1]),
     node("Flatten", "c", "f"),
     node("Softmax", "f", "y"),
 ]

@@ -1,6 +1,6 @@
 """Random rows of convolutions as one kernel each, run free of hazards, against numpy in float64.
-Every fourth seed has a pair that is added instead, every eighth one with what makes its map, every eighth products of
-matrices.
+Every fourth seed has a pair that is added instead, every eighth one with what makes its map, every eighth one with what
+pools its result, every eighth products of matrices.
 
 Images of one row or many, channels that fill no block, groups, strides, dilations, padding on either side, and what
 activates between them; of all tiles that the template has, the best or any.
@@ -22,7 +22,7 @@ from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import chain
 from compiler.tiling.template import NoFeasibleTile
-from tests.tiling import random_pairs, random_prepared, random_product_rows
+from tests.tiling import random_pairs, random_pooled, random_prepared, random_product_rows
 from tests.tiling.activations import ACTIVATIONS
 from tests.tiling.kernels import Result, by_cost, made, random, run
 from tests.tiling.test_convolution import convolved, packed
@@ -113,6 +113,8 @@ def check(seed: int, chip: str) -> Outcome:
         return random_pairs.check(seed, chip)
     if seed % 8 == 1:
         return random_prepared.check(seed, chip)
+    if seed % 8 == 6:
+        return random_pooled.check(seed, chip)
     if seed % 8 == 5:
         return random_product_rows.check(seed, chip)
     source = Random(seed)
