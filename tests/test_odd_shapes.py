@@ -107,3 +107,10 @@ def test_axes_longer_than_a_memory(shape: tuple[int, int]) -> None:
     check([node("ReduceMax", "x", "y", keepdims=0)], {"x": x}, x.max())
     shifted = x.astype(np.float64) - x.max(0)
     check([node("LogSoftmax", "x", "y", axis=0)], {"x": x}, (shifted - np.log(np.exp(shifted).sum(0))).astype("f4"))
+
+
+def test_clusters_have_no_rows_to_divide_of_a_result_of_nothing() -> None:
+    cut = [node("Slice", "x first end", "y")]
+    proto = model(cut, {"x": [4, 3]}, ["y"], {"first": np.array([2]), "end": np.array([2])})
+    result = compiler.compile(proto, "tw1").run({"x": normal(4, 3)}, hazards=True)["y"]
+    assert result.shape == (0, 3)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import ceil, floor, inf
 from typing import Any, NamedTuple
 
@@ -153,8 +153,7 @@ class _Chooser:
         return list(accumulate(changes))
 
     def sections(self, begins: Sequence[tuple[int, int]]) -> Iterator[Section]:
-        ends = [first for first, _ in begins[1:]] + [len(self.members)]
-        for (first, clusters), end in zip(begins, ends, strict=True):
+        for (first, clusters), (end, _) in pairwise([*begins, (len(self.members), 0)]):
             names = frozenset(call.name for calls in self.members[first:end] for call in calls)
             if names:
                 yield Section(names, clusters)
