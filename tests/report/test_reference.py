@@ -45,3 +45,19 @@ def test_weights_of_floats_between_quantised_tensors_stay_floats() -> None:
     onnx.checker.check_model(model)
     found = reference_of(model)[1].run({"x": np.array([0, 255], np.uint8).reshape(1, 2, 1, 1)})["y"]
     assert found.item() == 1  # with the weight in steps of 2 / 255 it would be 2
+
+
+def test_a_least_accuracy_is_no_reason_to_round() -> None:
+    """onnxruntime rounds the rows of ``a`` to bytes, where a node of `MatMulNBits` allows that."""
+    constants = {"b": np.full((4, 1, 16), 0x99, np.uint8), "scales": np.ones(4, np.float32)}  # 1 everywhere
+    node = helper.make_node(
+        "MatMulNBits", ["a", *constants], ["y"], domain="com.microsoft", K=32, N=4, bits=4, block_size=32,
+        accuracy_level=4,
+    )  # fmt: skip
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("a", 32), ("y", 4))]
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "bits", ports[:1], ports[1:], weights)
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=domains, ir_version=8)
+    a = np.linspace(-1, 0.7, 32, dtype=np.float32)[None]
+    np.testing.assert_allclose(reference_of(model)[1].run({"a": a})["y"], np.full((1, 4), a.sum()), atol=1e-5)
