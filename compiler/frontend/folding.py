@@ -114,6 +114,17 @@ def _gather(inputs: Inputs, attributes: Attributes) -> Estimate:
     return elements, elements
 
 
+def _gather_nd(inputs: Inputs, attributes: Attributes) -> Estimate:
+    """The reference picks one slice after the other."""
+    data, indices = inputs[0], inputs[1]
+    if data is None or indices is None:
+        raise ValueError
+    depth, batch = indices.shape[-1], attributes.get("batch_dims", 0)
+    slices = indices.size // max(depth, 1)
+    elements = slices * math.prod(data.shape[batch + depth :])
+    return elements, elements + slices * 200
+
+
 def _shape_input(position: int) -> Callable[[Inputs, Attributes], Estimate]:
     """The output's shape is the value of an input."""
 
@@ -200,6 +211,7 @@ _ESTIMATES: dict[str, Callable[[Inputs, Attributes], Estimate]] = {
     # Coordinates of as many elements as the input has at most: eight is the largest rank.
     "NonZero": lambda inputs, attributes: (8 * sum(_sizes(inputs)), 8 * sum(_sizes(inputs))),
     "Gather": _gather,
+    "GatherND": _gather_nd,
     "ConstantOfShape": _shape_input(0),
     "Expand": _shape_input(1),
     "Transpose": _sum,

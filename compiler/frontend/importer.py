@@ -28,6 +28,7 @@ from compiler.frontend.assigned_boxes import ASSIGNED
 from compiler.frontend.attributes import plain_value
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
+from compiler.frontend.gathered_grids import GRIDS
 from compiler.frontend.gathered_rows import GATHERED
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import INNER_AXES
@@ -46,7 +47,7 @@ from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
-_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **SCATTERED}
+_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **SCATTERED}
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
