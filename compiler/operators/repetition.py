@@ -38,7 +38,8 @@ def tile(graph: Graph, data: Value, repeats: Constant) -> Any:
 def repeated(graph: Graph, x: Value, wholes: Sequence[int], each: Sequence[int]) -> Value:
     """Every element of an axis ``each`` times on end, and that axis ``wholes`` times, one after the other.
 
-    As a broadcast along axes of their own, so that a tile is put together on the chip and stored in one piece.
+    As a broadcast along axes of their own, so that a tile is put together on the chip and stored in one piece. Where
+    such axes are there, it is a broadcast and no more, which others know as that.
     """
     shape = shape_of(x)
     apart, wide = list[int](), list[int]()
@@ -50,5 +51,7 @@ def repeated(graph: Graph, x: Value, wholes: Sequence[int], each: Sequence[int])
     result = [whole * extent * times for extent, whole, times in zip(shape, wholes, each, strict=True)]
     if apart == wide:
         return graph.call("Identity", x)
-    x = graph.call("Expand", graph.call("Reshape", x, np.array(apart, np.int64), allowzero=True), np.array(wide))
-    return graph.call("Reshape", x, np.array(result, np.int64), allowzero=True)
+    if (*apart,) != shape:
+        x = graph.call("Reshape", x, np.array(apart, np.int64), allowzero=True)
+    x = graph.call("Expand", x, np.array(wide))
+    return x if wide == result else graph.call("Reshape", x, np.array(result, np.int64), allowzero=True)

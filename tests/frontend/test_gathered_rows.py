@@ -75,3 +75,14 @@ def test_rows_are_picked_as_rows() -> None:
     loaded = compiler.load(compiler.compile(network.SerializeToString(), chip="tw2", precision="fp16"))
     loaded.run(given, hazards=True)
     assert loaded.cycles < 1000
+
+
+def test_an_index_that_is_repeated_along_rows_gathers_rows() -> None:
+    """As detectors of two stages pick their queries: ``gather(1, best[..., None].repeat(1, 1, width))``."""
+    nodes = [node("Tile", "best n", "each"), node("GatherElements", "x each", "y", axis=1)]
+    inputs: dict[str, Any] = {"x": [2, 9, 16], "best": (TensorProto.INT64, [2, 5, 1])}
+    network = model(nodes, inputs, ["y"], {"n": np.array([1, 1, 16])})
+    imported = import_model(network.SerializeToString())
+    assert "GatherElements" not in operators(imported)
+    x, best = RNG.standard_normal((2, 9, 16)).astype(np.float32), RNG.integers(0, 9, (2, 5, 1))
+    check(network, imported, {"x": x, "best": best})
