@@ -85,7 +85,7 @@ def _paces(members: Mapping[int, int], pace_of: PaceOf) -> dict[int, Pace]:
         return even
     rates = {kind: pace.moved_bytes / pace.cycles for kind, pace in even.items()}
     used = sum(members[kind] * rate for kind, rate in rates.items())
-    parts = {kind: used / max(rate, 1e-9) for kind, rate in rates.items()}
+    parts = {kind: max(1.0, used / max(rate, 1e-9)) for kind, rate in rates.items()}  # of no bytes, they are all of it
     return {
         kind: pace_of(kind, round(parts[kind], 1)) if parts[kind] < active * (1 - TOGETHER) else even[kind]
         for kind in members

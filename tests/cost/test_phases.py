@@ -28,6 +28,13 @@ def test_who_computes_leaves_more_to_those_that_move() -> None:
     assert cycles_together({0: 1, 1: 1}, pace) == pytest.approx(500, rel=0.02)
 
 
+def test_kinds_that_move_nothing_take_what_they_take_with_the_whole_memory() -> None:
+    def pace(kind: int, parts: float) -> Pace:
+        return Pace(100 * (kind + 1) / min(parts, 1), 0)
+
+    assert cycles_together({0: 1, 1: 1}, pace) == pytest.approx(200)
+
+
 def test_in_step_a_core_has_the_part_of_the_bytes_that_it_moves() -> None:
     pace = mover({0: 1000.0, 1: 3000.0})
     assert cycles_in_step({0: 10, 1: 10}, pace, 1, RATE) == pytest.approx(400, rel=0.01)  # type: ignore[arg-type]
