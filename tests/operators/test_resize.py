@@ -11,7 +11,10 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import TilewrightError
+from compiler.frontend import import_model
 from compiler.operators.runs import pick, runs_of
+from tests.frontend.models import model, node
+from tests.frontend.test_gathered_rows import operators
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 
@@ -120,6 +123,41 @@ def test_a_ratio_without_a_pattern_is_read_from_a_table() -> None:
     x = RNG.standard_normal((1, 2, 97, 3)).astype(np.float32)
     for mode in ("nearest", "linear"):
         check(x, sizes=np.array([1, 2, 101, 89]), mode=mode, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "given"),
+    [
+        ((1, 300, 3), (1, 450, 3), {}),
+        ((2, 3, 700), (2, 3, 500), {"mode": "cubic"}),
+        ((1, 600, 2), (1, 299, 2), {"antialias": 1}),
+        ((1, 600, 300), (1, 200, 100), {}),  # every third
+        ((1, 600, 2), (1, 1, 2), {"antialias": 1}),  # out of all of them
+    ],
+)
+def test_long_axes(shape: tuple[int, ...], sizes: tuple[int, ...], given: dict[str, Any]) -> None:
+    check(RNG.standard_normal(shape).astype(np.float32), sizes=np.array(sizes), **{"mode": "linear", **given})
+
+
+def test_integers_of_many_neighbours() -> None:
+    x = RNG.integers(-90, 90, (1, 600, 2)).astype(np.int32)
+    expected = onnxruntime_node("Resize", [x, None, None, np.array([1, 1, 2])], opset=18, mode="linear", antialias=1)[0]
+    assert abs(resized(x, sizes=np.array([1, 1, 2]), mode="linear", antialias=1) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("extent", "wanted", "expected"),
+    [(300, 600, {"Slice", "MatMul", "Concat"}), (200, 333, {"MatMul"}), (600, 200, {"tilewright::Interpolate"})],
+)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_floats_are_resized_by_products_but_where_every_so_many_are_read(
+    extent: int, wanted: int, expected: set[str], precision: str
+) -> None:
+    resize = node("Resize", "x  size", "y", mode="linear")
+    resize.input[:] = ["x", "", "", "size"]
+    network = model([resize], {"x": [1, extent, 8]}, ["y"], {"size": np.array([1, wanted, 8])})
+    imported = import_model(network.SerializeToString(), precision=precision)
+    assert operators(imported) - {"Reshape"} == expected
 
 
 def test_upsample_and_the_first_resize() -> None:
