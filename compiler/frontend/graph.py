@@ -312,7 +312,8 @@ class GraphBuilder:
         known = [a for v, a in zip(values, arrays, strict=True) if v is not None]
         if not is_foldable(name) or not known or any(array is None for array in known):
             return None
-        outputs = int(attributes.get("num_outputs", 1))
+        sizes = arrays[1] if name == "Split" and len(arrays) > 1 else None
+        outputs = int(attributes.get("num_outputs", 1)) if sizes is None else sizes.size
         results = fold(name, self.limits.opset[1], arrays, attributes, outputs, self.limits)
         return None if results is None else tuple(self.constant(array) for array in results)
 

@@ -103,7 +103,10 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> tuple[Any, Any, Any]:
-    """The sum of what words, positions and segments are, normalised; how many words the mask has; and the sum."""
+    """The sum of what words, positions and segments are, normalised; how many ones the mask has; and the sum.
+
+    onnxruntime counts whatever ``mask_index_type`` says.
+    """
     batch, length = shape_of(input_ids)
     if position_ids is None:
         position_ids = graph.constant(np.arange(length)[None, :])
@@ -112,8 +115,9 @@ def embed_layer_normalization(
         total = graph.call("Add", total, graph.call("Gather", segments, segment_ids))
     result, _, _ = graph.call("LayerNormalization", total, gamma, beta, epsilon=epsilon)
     counted: Value = graph.constant(np.zeros(batch, np.int32))
-    if mask is not None and mask_index_type != 0:
-        counted = graph.call("ReduceSum", mask, np.array([1]), keepdims=False)
+    if mask is not None:
+        ones = graph.call("Cast", graph.call("Equal", mask, np.array(1, np.int32)), to=6)
+        counted = graph.call("ReduceSum", ones, np.array([1]), keepdims=False)
     return result, counted, total
 
 

@@ -109,10 +109,11 @@ def test_embeddings(segments: bool, positions: bool) -> None:
     given = [
         words, segment_ids, ("words", floats(20, 8)), ("positions", floats(9, 8)),
         ("segments", floats(2, 8)) if segments else None, GAMMA, BETA,
-        ("mask", np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)),
+        ("mask", np.array([[1, 1, 1, 1, 1], [1, 1, 2, 0, 0]], np.int32)),
         *([("position_ids", RNG.integers(0, 9, (2, 5)).astype(np.int32))] if positions else []),
     ]  # fmt: skip
     check("EmbedLayerNormalization", given, ["y", "mask_index"], mask_index_type=1)
+    check("EmbedLayerNormalization", given, ["y", "mask_index"])
 
 
 # ---- products ----------------------------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ def test_attention_of_queries_keys_and_values() -> None:
     q, k, v = ("q", floats(2, 5, 8)), ("k", floats(2, 7, 8)), ("v", floats(2, 7, 8))
     check("MultiHeadAttention", [q, k, v], num_heads=2)
     check("MultiHeadAttention", [q, k, v, ("bias", floats(24))], num_heads=2, scale=0.3)
+    check("MultiHeadAttention", [q, k, v, ("bias", floats(24))], constants=["bias"], num_heads=2)
     padding = ("padding", np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32))
     check("MultiHeadAttention", [q, k, v, None, padding], num_heads=2)
     check("MultiHeadAttention", [q, k, v, None, None, ("added", floats(1, 2, 5, 7))], num_heads=2)
