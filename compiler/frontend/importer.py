@@ -33,6 +33,7 @@ from compiler.frontend.gathered_rows import GATHERED
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import INNER_AXES
 from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
+from compiler.frontend.left_products import LEFT
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
@@ -47,7 +48,7 @@ from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
-_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **SCATTERED}
+_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **LEFT, **SCATTERED}
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")

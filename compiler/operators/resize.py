@@ -20,6 +20,7 @@ from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.columns import pays, picked_columns
 from compiler.operators.graph import Graph, Value
 from compiler.operators.interpolation import stretches_of
+from compiler.operators.left_products import left_product
 from compiler.operators.registry import composition, operator
 from compiler.operators.repetition import repeated
 from compiler.operators.runs import Positions, count_of_nests, pick, require_listable
@@ -233,7 +234,7 @@ def _multiplied(
     else:
         apart = [given, inner] if outer == 1 else [outer, given, inner]
         columns = graph.call("Reshape", x, np.array(apart), allowzero=True)
-        x = graph.call("MatMul", graph.constant(matrix.astype(dtype)), columns)
+        x = left_product(graph, matrix.astype(dtype), columns)
     x = graph.call("Reshape", x, np.array(result), allowzero=True)
     if added.any():
         column = added.astype(dtype).reshape(-1, *(1 for _ in shape[axis + 1 :]))
