@@ -33,6 +33,11 @@ MAX_TERMS = 64  # of a sum that is written out, with antialiasing
 # 600 out of 300 x 300 take 3,139k cycles of tw1 so, and 181k as products; 3 of 360 x 640 out of 1080 x 1920, which lie
 # in rows, 94k and 279k. As in every product, a zero times an infinity is not a number.
 MAX_PRODUCT_EXTENT = 256
+# Of maps of which one product takes all axes: as many products for each element of the result. Its matrix is read, too,
+# which pays with so many maps for each of their elements: 1,024 maps of 4x4 out of 2x2 take 1.1k cycles of tw1, not
+# 9.2k, 512 of 16x16 out of 8x8 6.2k, not 9.1k, but 128 of 60x60 out of 6x6 would take 23.2k, not 17.2k.
+MAX_MAP_ELEMS = 64
+MAPS_PER_ELEM = 8
 
 
 # Of a result along an axis: where it begins and ends, and where its neighbours do.
@@ -178,6 +183,8 @@ def _resized(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampl
     bands = {axis: _bands(tables[axis][0]) for axis in changed}
     in_rows = all(len(bands[axis]) > 1 and len(stretches_of(*tables[axis])[1]) == 1 for axis in changed)
     if dtype in ("float16", "bfloat16", "float32") and not in_rows:
+        if _is_small_map(shape_of(x), changed) and not any(tables[axis][2].any() for axis in changed):
+            return _map_multiplied(graph, x, [tables[axis] for axis in sorted(changed)])
         for axis in changed:
             x = _by_bands(graph, x, tables[axis], axis, bands[axis])
         return x
@@ -218,14 +225,42 @@ def _by_bands(
     return made[0] if len(made) == 1 else graph.call("Concat", *made, axis=axis)
 
 
+def _is_small_map(shape: tuple[int, ...], changed: Sequence[int]) -> bool:
+    """Whether several axes change, they are the last ones, and the cube had better take all of a map at once."""
+    first = len(shape) - len(changed)
+    if len(changed) < 2 or sorted(changed) != [*range(first, len(shape))]:
+        return False
+    maps, elems = math.prod(shape[:first]), math.prod(shape[first:])
+    return elems <= MAX_MAP_ELEMS and elems * MAPS_PER_ELEM <= maps
+
+
+def _map_multiplied(graph: Graph, x: Value, tables: Sequence[tuple[Positions, Positions, Positions]]) -> Value:
+    """The last axes as one product of maps: one of axis after axis would be of a few elements for each map."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    first = len(shape) - len(tables)
+    matrix = np.ones((1, 1), np.float32)
+    for given, (neighbours, weights, _) in zip(shape[first:], tables, strict=True):
+        matrix = np.kron(matrix, _matrix(neighbours, weights, given))
+    rows = graph.call("Reshape", x, np.array([math.prod(shape[:first]), matrix.shape[1]]), allowzero=True)
+    product = graph.call("MatMul", rows, graph.constant(np.ascontiguousarray(matrix.T).astype(dtype)))
+    result = (*shape[:first], *(len(neighbours) for neighbours, _, _ in tables))
+    made: Value = graph.call("Reshape", product, np.array(result), allowzero=True)
+    return made
+
+
+def _matrix(neighbours: Positions, weights: Positions, given: int) -> Positions:
+    matrix = np.zeros((len(neighbours), given), np.float32)
+    np.add.at(matrix, (np.arange(len(neighbours))[:, None], neighbours), weights)
+    return matrix
+
+
 def _multiplied(
     graph: Graph, x: Value, neighbours: Positions, weights: Positions, added: Positions, axis: int
 ) -> Value:
     """One axis as a product, whose results leave in whole rows; those of an axis but the last stay where they are."""
     shape, dtype = shape_of(x), dtype_of(x)
     wanted, given = len(neighbours), shape[axis]
-    matrix = np.zeros((wanted, given), np.float32)
-    np.add.at(matrix, (np.arange(wanted)[:, None], neighbours), weights)
+    matrix = _matrix(neighbours, weights, given)
     result = (*shape[:axis], wanted, *shape[axis + 1 :])
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     if inner == 1:

@@ -139,6 +139,20 @@ def test_long_axes(shape: tuple[int, ...], sizes: tuple[int, ...], given: dict[s
     check(RNG.standard_normal(shape).astype(np.float32), sizes=np.array(sizes), **{"mode": "linear", **given})
 
 
+@pytest.mark.parametrize(
+    ("shape", "sizes", "matmuls"),
+    [((1, 64, 2, 3), (1, 64, 5, 4), 1), ((2, 40, 2, 2, 2), (2, 40, 3, 4, 5), 1), ((1, 16, 2, 3), (1, 16, 5, 4), 2)],
+)
+def test_many_small_maps_are_one_product(shape: tuple[int, ...], sizes: tuple[int, ...], matmuls: int) -> None:
+    x = RNG.standard_normal(shape).astype(np.float32)
+    check(x, sizes=np.array(sizes), mode="cubic")
+    resize = node("Resize", "x  size", "y", mode="linear")
+    resize.input[:] = ["x", "", "", "size"]
+    network = model([resize], {"x": [*shape]}, ["y"], {"size": np.array(sizes)})
+    functions = import_model(network.SerializeToString()).module.functions.values()
+    assert [each.attrs.get("tw.operator") for each in functions if each.attrs].count("MatMul") == matmuls
+
+
 def test_integers_of_many_neighbours() -> None:
     x = RNG.integers(-90, 90, (1, 600, 2)).astype(np.int32)
     expected = onnxruntime_node("Resize", [x, None, None, np.array([1, 1, 2])], opset=18, mode="linear", antialias=1)[0]
