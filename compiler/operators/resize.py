@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from compiler.isa.layout import FRACTAL
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, normalised_axis, shape_of
 from compiler.operators.columns import pays, picked_columns
@@ -34,10 +35,12 @@ MAX_TERMS = 64  # of a sum that is written out, with antialiasing
 # in rows, 94k and 279k. As in every product, a zero times an infinity is not a number.
 MAX_PRODUCT_EXTENT = 256
 # Of maps of which one product takes all axes: as many products for each element of the result. Its matrix is read, too,
-# which pays with so many maps for each of their elements: 1,024 maps of 4x4 out of 2x2 take 1.1k cycles of tw1, not
-# 9.2k, 512 of 16x16 out of 8x8 6.2k, not 9.1k, but 128 of 60x60 out of 6x6 would take 23.2k, not 17.2k.
+# which pays with so many maps for each element of one, or of the matrix, where maps fill whole blocks. In fp16 on tw1
+# 1,024 maps of 4x4 out of 2x2 take 0.8k cycles, not 1.8k, 64 of 8x8 out of 4x4 0.5k, not 1.1k, and 128 of 16x16 out of
+# 8x8 on tw2 0.8k, not 1.2k; but 128 of 60x60 out of 6x6 would take 14.2k, not 9.1k, 256 of 14x14 out of 7x7 2.9k, not
+# 2.4k.
 MAX_MAP_ELEMS = 64
-MAPS_PER_ELEM = 8
+MAPS_PER_ELEM, MATRIX_PER_MAP = 8, 256
 
 
 # Of a result along an axis: where it begins and ends, and where its neighbours do.
@@ -183,7 +186,8 @@ def _resized(graph: Graph, x: Value, sizes: dict[int, AxisSize], sampling: Sampl
     bands = {axis: _bands(tables[axis][0]) for axis in changed}
     in_rows = all(len(bands[axis]) > 1 and len(stretches_of(*tables[axis])[1]) == 1 for axis in changed)
     if dtype in ("float16", "bfloat16", "float32") and not in_rows:
-        if _is_small_map(shape_of(x), changed) and not any(tables[axis][2].any() for axis in changed):
+        made = math.prod(len(tables[axis][0]) for axis in changed)
+        if _is_small_map(shape_of(x), changed, made) and not any(tables[axis][2].any() for axis in changed):
             return _map_multiplied(graph, x, [tables[axis] for axis in sorted(changed)])
         for axis in changed:
             x = _by_bands(graph, x, tables[axis], axis, bands[axis])
@@ -225,13 +229,14 @@ def _by_bands(
     return made[0] if len(made) == 1 else graph.call("Concat", *made, axis=axis)
 
 
-def _is_small_map(shape: tuple[int, ...], changed: Sequence[int]) -> bool:
-    """Whether several axes change, they are the last ones, and the cube had better take all of a map at once."""
+def _is_small_map(shape: tuple[int, ...], changed: Sequence[int], made: int) -> bool:
+    """Whether several axes change, they are the last ones, and the cube had better make all of a map at once."""
     first = len(shape) - len(changed)
     if len(changed) < 2 or sorted(changed) != [*range(first, len(shape))]:
         return False
     maps, elems = math.prod(shape[:first]), math.prod(shape[first:])
-    return elems <= MAX_MAP_ELEMS and elems * MAPS_PER_ELEM <= maps
+    few = elems * MAPS_PER_ELEM <= maps or (elems % FRACTAL == 0 and elems * made <= maps * MATRIX_PER_MAP)
+    return elems <= MAX_MAP_ELEMS and few
 
 
 def _map_multiplied(graph: Graph, x: Value, tables: Sequence[tuple[Positions, Positions, Positions]]) -> Value:
