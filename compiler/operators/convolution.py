@@ -14,6 +14,7 @@ from compiler.operators.matmul import cast_stage, product_dtype
 from compiler.operators.phases import by_long_steps, by_phases, by_rows
 from compiler.operators.places_at_once import in_order, several_places
 from compiler.operators.registry import composition, operator
+from compiler.operators.rows_as_channels import by_kernel_rows
 from compiler.operators.windows import Windows
 
 
@@ -91,6 +92,7 @@ def convolve(
     x, w, windows = by_long_steps(graph, x, w, windows, group, block)
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, block)
+        x, w, windows = by_kernel_rows(graph, x, w, windows, block)
     outputs, channels, *_ = shape_of(w)
     blocks = -(-group // max(1, block // channels))
     sharing = -(-group // blocks)

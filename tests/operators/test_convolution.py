@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from compiler.errors import InvalidError
-from compiler.operators import places_at_once
+from compiler.operators import places_at_once, rows_as_channels
 from compiler.operators.convolution import conv, convolution_windows
 from compiler.operators.phases import by_long_steps, by_phases
 from compiler.operators.places_at_once import several_places
+from compiler.operators.rows_as_channels import by_kernel_rows
 from tests.operators.evaluate import Eager, Known, evaluate
 from tests.operators.oracle import floats, onnxruntime_node
 
@@ -237,3 +238,54 @@ def test_others_are_made_one_by_one(x_shape: Shape, w_shape: Shape, known: bool)
     x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=known)
     windows = convolution_windows(x, w, None, None, None, "NOTSET", 1)
     assert several_places(Eager(), x, w, None, windows, 8)[-1] == (1,) * windows.rank
+
+
+OF_ROWS: list[tuple[Shape, Shape, dict[str, Any]]] = [
+    ((1, 1, 20, 17), (18, 1, 9, 9), {"pads": [4] * 4}),
+    ((2, 3, 11, 14), (17, 3, 5, 3), {"pads": [2, 0, 1, 2], "strides": [1, 2]}),
+    ((1, 2, 15, 9), (20, 2, 4, 2), {"dilations": [3, 2], "pads": [3, 1, 0, 1]}),
+    ((1, 1, 6, 8), (17, 1, 6, 5), {}),
+    ((2, 1, 9, 8), (32, 1, 3, 3), {"pads": [-1, 0, 2, 1]}),
+]
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes", OF_ROWS)
+def test_rows_of_a_kernel_over_few_channels_become_channels(
+    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of small maps, for which another kernel would take too long."""
+    monkeypatch.setattr(rows_as_channels, "KERNEL_CYCLES", 0)
+    monkeypatch.setattr(rows_as_channels, "PASS_CYCLES", 0)
+    x, w, b = (floats(at, *shape) for at, shape in enumerate((x_shape, w_shape, w_shape[:1])))
+    expected = onnxruntime_node("Conv", [x, w, b], **attributes)[0] if min(attributes.get("pads", [0])) >= 0 else None
+    given = {name: tuple(value) for name, value in attributes.items()}
+    operands = Known(x), Known(w, is_constant=True)
+    windows = convolution_windows(
+        *operands, *(given.get(name) for name in ("strides", "pads", "dilations")), "NOTSET", 1
+    )
+    _, weights, single = by_kernel_rows(Eager(), *operands, windows, 16)
+    assert weights.shape == (w_shape[0], w_shape[1] * w_shape[2], 1, w_shape[3])
+    assert single.outputs == windows.outputs
+    result = conv(Eager(), *operands, Known(b), **given).array
+    if expected is None:
+        monkeypatch.setattr(rows_as_channels, "KERNEL_CYCLES", 1 << 40)
+        expected = conv(Eager(), *operands, Known(b), **given).array
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "x_shape, w_shape, strides, known",
+    [
+        ((1, 1, 64, 64), (64, 1, 9, 9), (1, 1), False),
+        ((1, 1, 64, 64), (64, 1, 9, 9), (2, 1), True),
+        ((1, 16, 64, 64), (64, 16, 9, 9), (1, 1), True),
+        ((1, 3, 224, 224), (64, 3, 3, 3), (1, 1), True),
+        ((1, 1, 12, 12), (16, 1, 5, 5), (1, 1), True),
+        ((1, 1, 500), (64, 1, 9), (1,), True),
+    ],
+    ids=["unknown", "steps", "full blocks", "short kernel", "few places", "one axis"],
+)
+def test_rows_stay_where_that_does_not_pay(x_shape: Shape, w_shape: Shape, strides: Shape, known: bool) -> None:
+    x, w = Known(floats(0, *x_shape)), Known(floats(1, *w_shape), is_constant=known)
+    windows = convolution_windows(x, w, strides, None, None, "NOTSET", 1)
+    assert by_kernel_rows(Eager(), x, w, windows, 16) == (x, w, windows)
