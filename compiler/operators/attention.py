@@ -58,30 +58,35 @@ def attention(
     repeats = heads // groups
     dtype = result_dtype(q)
     factor = np.array(math.sqrt(scale if scale is not None else 1 / math.sqrt(width)), np.float32).astype(dtype)
-    rows = graph.call("Reshape", graph.call("Mul", q, factor), np.array([batch, groups, repeats * queries, width]))
-    columns = graph.call("Transpose", graph.call("Mul", k, factor), perm=(0, 1, 3, 2))
-    scores = graph.call("MatMul", rows, columns)
-    scores = graph.call("Reshape", scores, np.array([batch, heads, queries, keys]))
+    scaled_q, scaled_k = (x if factor == 1 else graph.call("Mul", x, factor) for x in (q, k))
+    # Heads that share keys are rows of one product where each has one query, else an axis along which keys repeat.
+    is_one_product = repeats == 1 or queries == 1
+    own = (batch, groups, repeats * queries) if is_one_product else (batch, groups, repeats, queries)
+    shared = (batch, groups) if is_one_product else (batch, groups, 1)
+    rank = len(own) + 1
+    columns = _seen_as(graph, scaled_k, (*shared, keys, width))
+    columns = graph.call("Transpose", columns, perm=(*range(rank - 2), rank - 1, rank - 2))
+    scores = graph.call("MatMul", _seen_as(graph, scaled_q, (*own, width)), columns)
     stages = {0: scores}
     if softcap:
         scores = graph.call("tilewright::SoftCap", scores, cap=softcap)
     stages[_CAPPED] = scores
     bias = _bias(graph, mask, valid_keys, is_causal, left_window_size, right_window_size, offset, queries, keys, dtype)
+    bias = None if bias is None else _of_groups(graph, bias, groups, repeats, is_one_product)
     biased = scores if bias is None else graph.call("Add", scores, bias)
     stages[_BIASED] = biased
     exact = biased if softmax_precision is None else as_dtype(graph, biased, onnx_dtype(softmax_precision))
     share = graph.call("tilewright::MaskedSoftmax" if _may_mask_rows(bias) else "Softmax", exact)
     share = as_dtype(graph, share, dtype)
     stages[_PROBABILITIES] = share
-    weights = graph.call("Reshape", share, np.array([batch, groups, repeats * queries, keys]))
-    result = graph.call("MatMul", weights, v)
-    result = graph.call("Reshape", result, np.array([batch, heads, queries, shape_of(v)[3]]))
+    values = _seen_as(graph, v, (*shared, keys, shape_of(v)[3]))
+    result = _seen_as(graph, graph.call("MatMul", share, values), (batch, heads, queries, shape_of(v)[3]))
     if is_flat:
         result = graph.call("Transpose", result, perm=(0, 2, 1, 3))
         result = graph.call("Reshape", result, np.array([batch, queries, heads * shape_of(v)[3]]))
     if qk_matmul_output_mode not in stages:
         raise refusals.wrong_value("must be 0, 1, 2 or 3", "qk_matmul_output_mode", qk_matmul_output_mode)
-    return result, k, v, stages[qk_matmul_output_mode]
+    return result, k, v, _seen_as(graph, stages[qk_matmul_output_mode], (batch, heads, queries, keys))
 
 
 def _check_ranks(q: Value, k: Value, v: Value, past_key: Value | None, past_value: Value | None) -> None:
@@ -93,6 +98,20 @@ def _check_ranks(q: Value, k: Value, v: Value, past_key: Value | None, past_valu
     if len(past) == 1 or any(len(shape_of(tensor)) != 4 for tensor in past):
         given = {"past_" + str(n): tensor for n, tensor in enumerate(past)}
         raise refusals.wrong_shape("past keys and values come together, with four axes each", **given)
+
+
+def _seen_as(graph: Graph, x: Value, shape: tuple[int, ...]) -> Any:
+    """A view, which kernels end at: none where there is nothing to see in another shape."""
+    return x if shape_of(x) == shape else graph.call("Reshape", x, np.array(shape))
+
+
+def _of_groups(graph: Graph, bias: Value, groups: int, repeats: int, is_one_product: bool) -> Any:
+    """A bias in the shape of the scores: to see those in another one would end their kernel."""
+    batch, heads, queries, keys = (1,) * (4 - len(shape_of(bias))) + shape_of(bias)
+    if repeats == 1 or (is_one_product and heads == 1):
+        return bias
+    by_head = (1, 1) if heads == 1 else (groups, repeats)
+    return _seen_as(graph, bias, (batch, *by_head, *(() if is_one_product else (queries,)), keys))
 
 
 def _may_mask_rows(bias: Value | None) -> bool:
@@ -129,7 +148,10 @@ def _bias(
     """What is added to the scores: the mask, and minus infinity where a query may not see a key."""
     right = min(right, 0) if right >= 0 and is_causal else 0 if is_causal else right
     bias: Value | None = None
-    if mask is not None:
+    if mask is not None and mask.constant is not None and shape_of(mask)[-1] == keys:
+        table = mask.constant if mask.dtype != "bool" else np.where(mask.constant, 0, -np.inf)
+        bias = graph.constant(table.astype(dtype))
+    elif mask is not None:
         bias = graph.call("tilewright::AttentionMask", mask, keys=keys, dtype=dtype)
     if valid_keys is not None:
         lengths = graph.call("Reshape", as_dtype(graph, valid_keys, "int32"), np.array([-1, 1, 1, 1]))

@@ -33,7 +33,12 @@ def groups(
 
 
 def grouped_module(
-    nodes: list[Any], inputs: dict[str, tuple[int, ...]], outputs: list[str], precision: str = "fp32", **options: Any
+    nodes: list[Any],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: list[str],
+    precision: str = "fp32",
+    opset: int = 17,
+    **options: Any,
 ) -> Any:
     model = helper.make_model(
         helper.make_graph(
@@ -46,7 +51,7 @@ def grouped_module(
                 *(helper.make_tensor(f"part{at}", TensorProto.INT64, [], [at]) for at in range(3)),
             ],
         ),
-        opset_imports=[helper.make_opsetid("", 17)],
+        opset_imports=[helper.make_opsetid("", opset)],
     )
     module = import_model(model.SerializeToString(), precision=precision).module
     return GroupOperators(**options).run(module, CHIP)
@@ -117,6 +122,13 @@ def test_attention_is_one_kernel() -> None:
     ]
     shapes = {"q": (2, 16, 8), "k": (2, 8, 12), "v": (2, 12, 8)}
     assert groups(nodes, shapes, ["y"]) == [["MatMul", "Mul", "tilewright::Softmax", "MatMul"]]
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_so_is_that_of_the_operator_whose_queries_may_share_keys(kv_heads: int) -> None:
+    shapes = {"q": (1, 8, 16, 8), "k": (1, kv_heads, 16, 8), "v": (1, kv_heads, 16, 8)}
+    found = groups([node("Attention", "q k v", "y", is_causal=1)], shapes, ["y"], opset=23)
+    assert ["Transpose", "MatMul", "Add", "tilewright::Softmax", "MatMul"] in found
 
 
 def test_scores_that_somebody_else_reads_are_no_attention() -> None:
