@@ -118,7 +118,7 @@ def _attended(
     scale: float | None,
 ) -> Any:
     """ONNX's attention, whose operands are by heads; results go back to [batch, sequence, width]."""
-    q, k, v = (_by_heads(graph, each, heads) for each in (q, k, v))
+    q, k, v = (by_heads(graph, each, heads) for each in (q, k, v))
     result, *others = graph.call(
         "Attention", q, k, v, mask, *past, is_causal=causal, **({"scale": scale} if scale else {})
     )
@@ -127,7 +127,7 @@ def _attended(
     return graph.call("Reshape", turned, np.array([batch, length, heads * width])), *others
 
 
-def _by_heads(graph: Graph, x: Value, heads: int) -> Any:
+def by_heads(graph: Graph, x: Value, heads: int) -> Any:
     shape = shape_of(x)
     if len(shape) == 4:
         return x
