@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     load_operators(options["ops"])
     model: Any = with_data_inside(load_model(args.model))
     if args.layers:
-        model = with_every_output(model)
+        model = with_every_output(model, options["shapes"], options["dims"])
     name, reference = reference_of(model)
     loaded = load(compile_shown(args, model if args.layers else args.model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)

@@ -44,6 +44,9 @@ _TYPES: dict[int, str] = {
 }  # fmt: skip
 
 
+Kind: TypeAlias = tuple[int, "tuple[int, ...] | None"]
+
+
 @dataclass(frozen=True)
 class Value:
     """What is known of a tensor; ``shape`` is None where it is not static."""
@@ -95,13 +98,17 @@ def read(
     return _Reader(model, _inferred(model, shapes or {}, dims or {}), precision).facts()
 
 
+def kinds(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, dims: Mapping[str, int] | None = None
+) -> Mapping[str, Kind]:
+    """Element type and shape of each tensor, as far as they are known of the model with these shapes."""
+    return _inferred(_inlined(model), shapes or {}, dims or {}).kinds
+
+
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnx import inliner
 
     return inliner.inline_local_functions(model) if model.functions else model
-
-
-Kind: TypeAlias = tuple[int, "tuple[int, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -112,25 +119,31 @@ class _Inferred:
 
 def _inferred(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> _Inferred:
     """Shapes, and the small integers that they are computed from: each that is found may make more shapes known."""
-    light = with_declared_types(_without_weights(model, shapes, dims))
+    light = _without_weights(model, shapes, dims)
+    weights = {tensor.name for tensor in model.graph.initializer}
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     contents = {tensor.name: numpy_helper.to_array(tensor) for tensor in light.graph.initializer}
-    kinds: dict[str, Kind] = {}
+    found_kinds: dict[str, Kind] = {}
     while True:
-        kinds = _kinds(onnx.shape_inference.infer_shapes(light, data_prop=True).graph)
-        found = _evaluated(light.graph, kinds, contents, opset)
-        if not found:
+        found_kinds = _kinds(onnx.shape_inference.infer_shapes(light, data_prop=True).graph)
+        found = _evaluated(light.graph, found_kinds, contents, opset)
+        if found:
+            contents |= found
+            light.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in found.items())
+            left = [node for node in light.graph.node if not set(node.output) & found.keys()]
+            del light.graph.node[:]
+            light.graph.node.extend(left)
+            continue
+        # Only now: what declared operators make may depend on what is in their inputs.
+        typed = with_declared_types(light, weights)
+        if len(typed.graph.value_info) == len(light.graph.value_info):
             break
-        contents |= found
-        light.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in found.items())
-        left = [node for node in light.graph.node if not set(node.output) & found.keys()]
-        del light.graph.node[:]
-        light.graph.node.extend(left)
-    kinds |= {
+        light = typed
+    found_kinds |= {
         name: (int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape) for name, array in contents.items()
     }
-    kinds |= {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in model.graph.initializer}
-    return _Inferred(kinds, contents)
+    found_kinds |= {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in model.graph.initializer}
+    return _Inferred(found_kinds, contents)
 
 
 def _without_weights(

@@ -111,7 +111,14 @@ READS_ALL = frozenset({
     "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin",
     "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "GlobalAveragePool",
     "GlobalMaxPool", "ArgMax", "ArgMin", "DepthToSpace", "SpaceToDepth", "Hardmax", "DFT", "Det",
-    "RotaryEmbedding",
+    "RotaryEmbedding", "SimplifiedLayerNormalization",
+    *(
+        f"com.microsoft::{name}"
+        for name in (
+            "Gelu", "BiasGelu", "FastGelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+            "FusedMatMul", "TransposeMatMul", "FusedGemm", "Attention", "MultiHeadAttention",
+        )
+    ),
 })  # fmt: skip
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}  # of convolutions, which input they are
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
@@ -159,6 +166,11 @@ def _rowwise(node: Node, out: Box) -> list[Need]:
     end = axis + 1 if "Softmax" in node.operator else len(out.axes)
     axes = [np.full(len(a), bool(a.any())) if axis <= i < end else a for i, a in enumerate(out.axes)]
     return [Box(tuple(axes)), *[None] * (len(node.inputs) - 1)]
+
+
+def _with_a_cache(node: Node, out: Box) -> list[Need]:
+    """Of a cache, how much is read is known to the lengths alone."""
+    return [whole(value) if at < 3 and out.is_whole else None for at, value in enumerate(node.inputs)]
 
 
 def _product(node: Node, out: Box) -> list[Need]:
@@ -449,6 +461,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"), _rowwise),
     "BatchNormalization": _normalized,
+    "com.microsoft::GroupQueryAttention": _with_a_cache,
     "Gemm": _gemm,
     "Transpose": _transpose,
     "Concat": _concat,

@@ -5,7 +5,7 @@ What it does not know, operators of one's own, is in :mod:`compiler.report.decla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,9 @@ def _refused(error: Exception) -> UnsupportedError:
     return UnsupportedError(Problem("TW2702", f"onnxruntime does not run the model: {reason}"))
 
 
-def with_every_output(model: Any) -> Any:
+def with_every_output(
+    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, dims: Mapping[str, int] | None = None
+) -> Any:
     """The model with the outputs of all its nodes as outputs, in the order in which they are computed.
 
     Sub-graphs stay as they are: what is inside belongs to the node that holds them. Values that depend on no input
@@ -117,7 +119,7 @@ def with_every_output(model: Any) -> Any:
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     there = {output.name for output in whole.graph.output}
-    typed = {info.name: info for info in _inferred(whole)}
+    typed = _typed(whole, shapes or {}, dims or {})
     for name in _computed(whole.graph):
         if name not in there and name in typed:
             whole.graph.output.append(typed[name])
@@ -137,11 +139,14 @@ def _computed(graph: Any) -> list[str]:
     return found
 
 
-def _inferred(model: Any) -> Iterable[Any]:
-    """Every value whose element type is known and is a tensor's."""
+def _typed(model: Any, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> dict[str, Any]:
+    """Every value that is a tensor. Of those that ONNX does not know the types of, the reference says them."""
     import onnx
 
-    from compiler.report.declared_types import with_declared_types
+    from compiler.report import onnx_facts
+    from compiler.report.declared_types import untyped_nodes
 
-    inferred = onnx.shape_inference.infer_shapes(with_declared_types(model), data_prop=True)
-    return [info for info in inferred.graph.value_info if info.type.tensor_type.elem_type]
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+    others = onnx_facts.kinds(model, shapes, dims) if untyped_nodes(model) else {}
+    found = {name: onnx.ValueInfoProto(name=name) for name in others}
+    return found | {info.name: info for info in inferred if info.type.tensor_type.elem_type}

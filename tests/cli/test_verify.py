@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.cli.main import main
-from compiler.report.reference import with_every_output
+from compiler.report.reference import reference_of, with_every_output
 from compiler.runtime.loaded import LoadedModel
 from tests.cli.onnx_models import perceptron, saved
 
@@ -101,3 +101,22 @@ def test_all_values_that_are_tensors_become_outputs() -> None:
     whole = with_every_output(perceptron())
     onnx.checker.check_model(whole, full_check=True)
     assert [output.name for output in whole.graph.output] == ["y", "product", "sum", "positive"]
+
+
+def test_so_do_those_that_onnx_does_not_know_the_types_of() -> None:
+    nodes = [
+        helper.make_node("QuickGelu", ["x"], ["gelu"], domain="com.microsoft"),
+        helper.make_node("Relu", ["gelu"], ["positive"]),
+        helper.make_node("FusedMatMul", ["positive", "positive"], ["y"], domain="com.microsoft", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    whole = with_every_output(helper.make_model(graph, opset_imports=opsets, ir_version=9), dims={"rows": 3})
+    assert [output.name for output in whole.graph.output] == ["y", "gelu", "positive"]
+    results = reference_of(whole)[1].run({"x": np.ones((3, 8), np.float32)})
+    assert {name: array.shape for name, array in results.items()} == {"y": (3, 3), "gelu": (3, 8), "positive": (3, 8)}

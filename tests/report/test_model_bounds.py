@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
+from compiler.report import onnx_facts
 from compiler.report.bounds import Recurrence, Work
 from compiler.report.model_bounds import ModelWork, kernel_bound, model_bound
 from compiler.report.profile import Profile, profile
@@ -38,7 +39,8 @@ def model(
     )
     for info in graph.output:
         info.type.tensor_type.elem_type = TensorProto.FLOAT
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -52,6 +54,35 @@ def work(*arguments: object, **options: object) -> Work:
 def of_model(macs: dict[str, int], ddr_bytes: int) -> Work:
     """All the work of a model whose results depend on its inputs."""
     return Work(macs, 0, ddr_bytes, there_and_back=True)
+
+
+def test_what_operators_make_that_onnx_does_not_know_is_known() -> None:
+    """Here it is a row's width, and so what the product behind it takes."""
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("BiasGelu", "a bias", "b", domain="com.microsoft"),
+        node("SkipLayerNormalization", "b a gamma", "c", domain="com.microsoft"),
+        node("MatMul", "c v", "y"),
+    ]
+    constants = {"w": weights(8, 32), "bias": weights(32), "gamma": weights(32), "v": weights(32, 2000)}
+    found = work(nodes, {"x": (4, 8)}, ["y"], constants)
+    assert found.macs == {"fp16": 4 * 8 * 32 + 4 * 32 * 2000}
+    assert found.ddr_bytes >= 2 * (4 * 8 + 4 * 2000 + 32 * 2000)
+
+
+def test_their_shapes_may_be_those_of_what_else_is_there() -> None:
+    nodes = [
+        node("Shape", "mask", "shape", start=1),
+        node("Cast", "shape", "total", to=TensorProto.INT32),
+        node("GroupQueryAttention", "q k v past_k past_v last total", "y all_k all_v", "node",
+             domain="com.microsoft", num_heads=4, kv_num_heads=2),
+    ]  # fmt: skip
+    inputs = {"q": (1, 1, 32), "k": (1, 1, 16), "v": (1, 1, 16), "mask": (1, 7)}
+    caches = {"past_k": (1, 2, 6, 8), "past_v": (1, 2, 6, 8)}
+    last = {"last": np.array([6], np.int32)}
+    found = onnx_facts.kinds(model(nodes, inputs | caches, ["y", "all_k", "all_v"], last))
+    assert found["y"] == (TensorProto.FLOAT, (1, 1, 32))
+    assert found["all_k"] == found["all_v"] == (TensorProto.FLOAT, (1, 2, 7, 8))
 
 
 # ---- what is counted --------------------------------------------------------------------------------------------
