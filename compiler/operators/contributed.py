@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
 
@@ -85,6 +86,30 @@ def skip_simplified_layer_normalization(
 def _summed(graph: Graph, x: Value, skip: Value, bias: Value | None) -> Any:
     total = graph.call("Add", x, skip)
     return total if bias is None else graph.call("Add", total, bias)
+
+
+@composition("com.microsoft::GroupNorm")
+def group_norm(
+    graph: Graph,
+    x: Value,
+    gamma: Value,
+    beta: Value,
+    *,
+    groups: int,
+    activation: int,
+    epsilon: float = 1e-5,
+    channels_last: bool = True,
+) -> Any:
+    """And SiLU behind it where ``activation`` is 1, as in diffusion models."""
+    if activation not in (0, 1):
+        raise refusals.wrong_value("must be 0 (none) or 1 (SiLU)", "activation", activation)
+    scale, bias = (as_dtype(graph, each, result_dtype(x)) for each in (gamma, beta))
+    rank = len(shape_of(x))
+    first = graph.call("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1))) if channels_last else x
+    result = graph.call("GroupNormalization", first, scale, bias, num_groups=groups, epsilon=epsilon)
+    if activation:
+        result = graph.call("Mul", result, graph.call("Sigmoid", result))
+    return graph.call("Transpose", result, perm=(0, *range(2, rank), 1)) if channels_last else result
 
 
 @composition("com.microsoft::EmbedLayerNormalization")

@@ -173,6 +173,29 @@ def qlinear_average_pool(
     return _rounded(graph, result, y_scale, y_zero_point)
 
 
+@composition("com.microsoft::NhwcMaxPool")
+def nhwc_max_pool(
+    graph: Graph,
+    x: Value,
+    *,
+    kernel_shape: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+) -> Any:
+    """Of a quantised tensor whose channels come last: its order is that of what it stands for."""
+    given = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations, "auto_pad": auto_pad,
+        "ceil_mode": ceil_mode,
+    }  # fmt: skip
+    rank = len(shape_of(x))
+    first = graph.call("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
+    result, _ = graph.call("MaxPool", first, **{name: value for name, value in given.items() if value is not None})
+    return graph.call("Transpose", result, perm=(0, *range(2, rank), 1))
+
+
 @composition("com.microsoft::QLinearConcat")
 def qlinear_concat(graph: Graph, y_scale: Value, y_zero_point: Value | None, *given: Value | None, axis: int) -> Any:
     """Of tensors, each with its scale and zero point behind it."""

@@ -101,6 +101,23 @@ def test_norms_by_the_root_of_the_mean_square() -> None:
     check("SimplifiedLayerNormalization", [X, GAMMA], domain="", epsilon=1e-6, axis=-1, stash_type=1)
 
 
+@pytest.mark.parametrize("activation", [0, 1])
+@pytest.mark.parametrize("channels_last", [0, 1])
+def test_norms_of_groups_of_channels(activation: int, channels_last: int) -> None:
+    """Which onnxruntime has for other processors only: ONNX's own is the reference."""
+    x, gamma, beta = floats(2, 8, 3, 4), floats(8), floats(8)
+    plain, feeds = model("GroupNormalization", [("x", x), ("g", gamma), ("b", beta)], model_opset=21, domain="",
+                         num_groups=4, epsilon=1e-4)  # fmt: skip
+    (wanted,) = checks.run(plain, feeds).values()
+    wanted = wanted / (1 + np.exp(-wanted)) if activation else wanted
+    turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if channels_last else x
+    proto, feeds = model("GroupNorm", [("x", turned), ("g", gamma), ("b", beta)], groups=4, epsilon=1e-4,
+                         activation=activation, channels_last=channels_last)  # fmt: skip
+    (found,) = run(import_model(proto.SerializeToString()), feeds)
+    found = found.transpose(0, 3, 1, 2) if channels_last else found
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize("positions", [True, False])
 def test_embeddings(segments: bool, positions: bool) -> None:
@@ -254,6 +271,13 @@ def test_two_quantised_tensors(operator: str, kind: Any) -> None:
 def test_one_quantised_tensor(operator: str, attributes: dict[str, Any]) -> None:
     given = [*quantised("x", 1, 3, 4, 6), *result(scale=1 / 255 if operator == "QLinearSigmoid" else 0.03)]
     check(operator, given, constants=[name for name, array in given if not array.shape], off=1, **attributes)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_the_greatest_of_windows_of_a_quantised_tensor_with_channels_last(kind: Any) -> None:
+    x = quantised("x", 1, 6, 7, 5, kind=kind)[:1]
+    check("NhwcMaxPool", x, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    check("NhwcMaxPool", x, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
 
 
 @pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 11), (-1, 11)])
