@@ -14,12 +14,15 @@ from compiler.errors import InvalidError, Problem, UnsupportedError
 from compiler.frontend.folding import constant_node
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.scope import Absent, Item, Sequence, Site
+from compiler.frontend.tensors import sparse_to_array
 
 Static = Callable[[GraphBuilder, Site], list[Item]]
 
 
 def _constant(graph: GraphBuilder, site: Site) -> list[Item]:
     array = constant_node(site.attributes)
+    if (sparse := site.attributes.get("sparse_value")) is not None:
+        array = sparse_to_array(sparse, "attribute 'sparse_value'", graph.limits)
     if array is None:
         raise UnsupportedError(Problem("TW2031", f"a constant given as {', '.join(site.attributes)} is not supported"))
     return [graph.constant(array, site.node.output[0])]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from compiler.errors import InputError, InvalidError, LimitError, Problem
 from compiler.frontend.external_data import ExternalFiles, Location
@@ -163,6 +163,30 @@ def to_array(tensor: TensorProto, what: str, limits: Limits, files: ExternalFile
         array = numpy_helper.to_array(packed)
     else:
         array = _from_bytes(raw, np.dtype(helper.tensor_dtype_to_np_dtype(kind))).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def sparse_to_array(tensor: SparseTensorProto, what: str, limits: Limits) -> np.ndarray:
+    """All elements: those that are given, by their places or by their numbers, and zeros."""
+    shape = tuple(tensor.dims)
+    values, places = (to_array(each, what, limits, None) for each in (tensor.values, tensor.indices))
+    if text := check_dims(shape, limits):
+        raise (LimitError if "limit" in text else InvalidError)(Problem("TW2006", f"{what}: {text}"))
+    size_bytes = math.prod(shape) * values.itemsize
+    if size_bytes > limits.folded_bytes:
+        raise LimitError(Problem("TW2006", f"{what}: {size_bytes} bytes, limit {limits.folded_bytes}"))
+    count = (values.size, len(shape)) if places.ndim == 2 else (values.size,)
+    extents = np.array(shape if places.ndim == 2 else [math.prod(shape)])
+    if values.ndim != 1 or places.dtype != np.int64 or places.shape != count or values.dtype == object:
+        raise InvalidError(Problem("TW2007", f"{what}: its indices must be int64, a place or a number for each value"))
+    if ((places < 0) | (places >= extents)).any():
+        raise InvalidError(Problem("TW2007", f"{what}: an index is outside of its shape {list(shape)}"))
+    array = np.zeros(shape, values.dtype)
+    if places.ndim == 2:
+        array[tuple(places.T)] = values
+    else:
+        array.reshape(-1)[places] = values
     array.flags.writeable = False
     return array
 

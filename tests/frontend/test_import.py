@@ -271,6 +271,35 @@ def test_initializers_that_are_inputs_too_are_constants() -> None:
     assert [port.name for port in import_model(network.SerializeToString()).inputs] == ["x"]
 
 
+def sparse(indices: Any, dims: list[int]) -> onnx.SparseTensorProto:
+    places = np.array(indices, np.int64)
+    values = onnx.numpy_helper.from_array(np.arange(1, len(places) + 1, dtype=np.float32), "values")
+    return onnx.SparseTensorProto(values=values, indices=onnx.numpy_helper.from_array(places), dims=dims)
+
+
+@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
+def test_sparse_constants_are_dense(indices: Any) -> None:
+    nodes = [node("Constant", "", "c", sparse_value=sparse(indices, [2, 3])), node("Add", "x c", "y")]
+    imported = import_model(model(nodes, {"x": [2, 3]}, ["y"]).SerializeToString())
+    (constant,) = imported.constants.values()
+    np.testing.assert_array_equal(constant, [[0, 1, 0], [0, 0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("indices", "dims", "kind", "text"),
+    [
+        ([1, 6], [2, 3], InvalidError, "an index is outside"),
+        ([[0, 1], [1, -1]], [2, 3], InvalidError, "an index is outside"),
+        ([[0], [1]], [2, 3], InvalidError, "a place or a number for each value"),
+        ([1, 5], [1 << 20, 1 << 10], LimitError, "bytes, limit"),
+    ],
+)
+def test_sparse_constants_that_say_what_cannot_be(indices: Any, dims: list[int], kind: Any, text: str) -> None:
+    nodes = [node("Constant", "", "c", sparse_value=sparse(indices, dims)), node("Add", "x c", "y")]
+    with pytest.raises(kind, match=text):
+        import_model(model(nodes, {"x": [1]}, ["y"]).SerializeToString())
+
+
 def test_folding_takes_no_memory_that_the_model_does_not_have() -> None:
     """Two gigabytes of zeros are no more than a view until somebody writes them; what would be is left to the chip."""
     nodes = [node("ConstantOfShape", "shape", "zeros"), node("Exp", "zeros", "ones"), node("Add", "ones zeros", "s")]
