@@ -14,6 +14,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from compiler.errors import InvalidError, LimitError, Problem, UnsupportedError
 from compiler.frontend.graph import Value
@@ -100,7 +102,8 @@ def _loop(importer: Importer, site: Site) -> Sequence[Item]:
         for column, item in zip(collected, results[1 + len(state) :], strict=True):
             column.append(_tensor(item, "a scan output"))
         trip += 1
-    return [*state, *(_stacked(importer, column, 0) for column in collected)]
+    infos = body.output[1 + len(state) :]
+    return [*state, *(_stacked(importer, *each, 0) for each in zip(collected, infos, strict=True))]
 
 
 def _scan(importer: Importer, site: Site) -> Sequence[Item]:
@@ -133,7 +136,8 @@ def _scan(importer: Importer, site: Site) -> Sequence[Item]:
             column.append(_tensor(item, "a scan output"))
     directions, output_axes = _each(site, "scan_output_directions", outputs), _each(site, "scan_output_axes", outputs)
     ordered = [column[::-1] if back else column for column, back in zip(collected, directions, strict=True)]
-    return [*state, *(_stacked(importer, column, axis) for column, axis in zip(ordered, output_axes, strict=True))]
+    infos = body.output[len(state) :]
+    return [*state, *(_stacked(importer, *each) for each in zip(ordered, infos, output_axes, strict=True))]
 
 
 CONTROL_FLOW: dict[str, ControlFlow] = {"If": _if, "Loop": _loop, "Scan": _scan}
@@ -196,12 +200,29 @@ def _part(importer: Importer, value: Value, axis: int, at: int) -> Value:
     return result
 
 
-def _stacked(importer: Importer, column: list[Value], axis: int) -> Value:
-    if not column:
-        raise UnsupportedError(Problem("TW2035", "a loop that runs no trip has scan outputs without a shape"))
-    rank = len(column[0].shape) + 1
+def _stacked(importer: Importer, column: list[Value], info: onnx.ValueInfoProto, axis: int) -> Value:
+    """What the trips made, one behind another; of none, what ``info`` declares of one says the shape."""
+    shape = column[0].shape if column else _declared_shape(info)
+    rank = len(shape) + 1
     if not -rank <= axis < rank:
         raise InvalidError(Problem("TW2036", f"axis {axis} does not exist in a tensor of rank {rank}"))
+    if not column:
+        none = np.insert(np.array(shape, np.int64), axis % rank, 0)
+        return importer.graph.constant(np.empty(none, helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)))
     pieces = [importer.graph.call("Unsqueeze", value, np.asarray([axis], np.int64)) for value in column]
     result: Value = importer.graph.call("Concat", *pieces, axis=axis)
     return result
+
+
+def _declared_shape(info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    tensor = info.type.tensor_type
+    if (
+        not tensor.elem_type
+        or not tensor.HasField("shape")
+        or not all(d.HasField("dim_value") for d in tensor.shape.dim)
+    ):
+        hint = "declare the type and the shape of the scan outputs in the loop's body"
+        raise UnsupportedError(
+            Problem("TW2035", "a loop that runs no trip has scan outputs without a shape", hint=hint)
+        )
+    return tuple(dim.dim_value for dim in tensor.shape.dim)

@@ -261,6 +261,24 @@ def test_unrolled_loop() -> None:
     check(network, import_model(network.SerializeToString()), {"x": array(3)})
 
 
+@pytest.mark.parametrize("declared", [[3], ["n"], None])
+def test_a_loop_of_no_trip_has_the_scan_outputs_that_it_declares(declared: list[int | str] | None) -> None:
+    body = _graph(
+        "body",
+        [node("Identity", "going", "still"), node("Identity", "state", "next"), node("Neg", "state", "seen")],
+        [("i", onnx.TensorProto.INT64), ("going", onnx.TensorProto.BOOL), ("state", onnx.TensorProto.FLOAT)],
+        ["still", "next", "seen"],
+    )
+    body.output[2].CopyFrom(helper.make_tensor_value_info("seen", onnx.TensorProto.FLOAT, declared))
+    nodes = [node("Loop", "trips _ x", "same all", body=body), node("Concat", "all rows", "y", axis=0)]
+    network = model(nodes, {"x": [3], "rows": [2, 3]}, ["y", "same"], {"trips": np.array(0)})
+    if declared == [3]:
+        check(network, import_model(network.SerializeToString()), {"x": array(3), "rows": array(2, 3)})
+    else:
+        with pytest.raises(UnsupportedError, match="scan outputs without a shape"):
+            import_model(network.SerializeToString())
+
+
 @pytest.mark.parametrize("trips", [np.iinfo(np.int64).max, np.iinfo(np.int32).max])
 def test_while(trips: int) -> None:
     """As torch writes one: more trips than there can be, and a condition that is known when it ends the loop."""
