@@ -41,7 +41,6 @@ from compiler.tir.sblocks import block_with, point
 from compiler.tir.structure import structural_map, structural_walk
 
 NAME = "pooled"
-SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -123,19 +122,20 @@ class PooledSpace:
         return found._replace(**changed)
 
     @property
-    def _bytes(self) -> int:
-        """Of an element, that the vector unit passes: it is read, and where sums are wider, widened before."""
-        made, read = (DTYPES[cube.isa_dtype(one)].itemsize for one in (self._sums, self.pooling.source))
-        return made if made == read else 2 * made
+    def _itemsizes(self) -> tuple[int, int]:
+        """Of what is pooled, and of what it is pooled to."""
+        read, made = (cube.isa_dtype(one) for one in (self.pooling.source, self.pooling.blocks[0].writes[0].source))
+        return DTYPES[read].itemsize, DTYPES[made].itemsize
 
     @property
-    def _sums(self) -> Any:
-        return self.pooling.blocks[0].writes[0].source
+    def _bytes(self) -> int:
+        """Of an element, that the vector unit passes: it is read, and where sums are wider, widened before."""
+        read, made = self._itemsizes
+        return 2 * made if made > read else read
 
     def taken(self, tile: Tile) -> dict[str, int]:
-        found = tile.bytes_of(self.problem)
-        wider = DTYPES[cube.isa_dtype(self._sums)].itemsize > DTYPES[cube.isa_dtype(self.pooling.source)].itemsize
-        share = SUM_BYTES if wider else 1  # sums of what is widened on the way are made of a copy
+        found, (read, made) = tile.bytes_of(self.problem), self._itemsizes
+        share = made if made > read else 1  # sums of what is widened on the way are made of a copy
         return found | {"ub": found["ub"] + tile.products * tile.positions * ceil_to(tile.leaving, FRACTAL) * share}
 
     def apply(self, tile: Tile) -> Tiled:

@@ -87,18 +87,9 @@ TOKENS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("lengths_are_known", [False, True])
-@pytest.mark.parametrize("case", PROMPTS)
-def test_prompts(case: str, lengths_are_known: bool) -> None:
-    given, attributes = PROMPTS[case]
-    constants = known(given, "total", "cos", "sin", *(["last"] if lengths_are_known else []))
-    do_rotary = int("cos" in constants)
-    check(OPERATOR, given, OUTPUTS, constants, do_rotary=do_rotary, **COUNTS, **attributes)
-
-
-@pytest.mark.parametrize("lengths_are_known", [False, True])
-@pytest.mark.parametrize("case", TOKENS)
-def test_tokens_behind_a_past(case: str, lengths_are_known: bool) -> None:
-    given, attributes = TOKENS[case]
+@pytest.mark.parametrize("kind, case", [*(("prompt", name) for name in PROMPTS), *(("token", name) for name in TOKENS)])
+def test_prompts_and_tokens_behind_a_past(kind: str, case: str, lengths_are_known: bool) -> None:
+    given, attributes = (PROMPTS if kind == "prompt" else TOKENS)[case]
     constants = known(given, "total", "cos", "sin", *(["last"] if lengths_are_known else []))
     do_rotary = int("cos" in constants)
     check(OPERATOR, given, OUTPUTS, constants, do_rotary=do_rotary, **COUNTS, **attributes)

@@ -8,7 +8,6 @@ activates between them; of all tiles that the template has, the best or any.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
@@ -17,20 +16,17 @@ import numpy as np
 from tvm import te
 
 from ci.random_cases import Outcome
-from compiler.codegen.memory import MemoryOverflow
-from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import chain
-from compiler.tiling.template import NoFeasibleTile
 from tests.tiling import random_pairs, random_pooled, random_prepared, random_product_rows
 from tests.tiling.activations import ACTIVATIONS
+from tests.tiling.drawn import Drawn, check_first
 from tests.tiling.kernels import Result, by_cost, made, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
 ROWS, COLUMNS = (1, 1, 2, 3, 5, 7, 9, 12, 17, 23), (1, 3, 5, 7, 8, 9, 11, 16, 20, 31)
 CHANNELS, MORE_CHANNELS = (16, 20, 24, 32, 40, 48), (64, 96)  # the smallest chip has no room for more
-DRAWS = 40  # of rows of which none fits a chip
 
 
 class Layer(NamedTuple):
@@ -117,20 +113,14 @@ def check(seed: int, chip: str) -> Outcome:
         return random_pooled.check(seed, chip)
     if seed % 8 == 5:
         return random_product_rows.check(seed, chip)
-    source = Random(seed)
-    for _ in range(DRAWS):
+
+    def draw(source: Random) -> Drawn:
         image, layers = _draw(source, CHANNELS if chip == "tiny" else CHANNELS + MORE_CHANNELS)
-        anywhere = source.choice((0.0, 0.0, source.random()))
-        case = f"{image}, {[tuple(layer) for layer in layers]}, {anywhere:.3f}: "
-        try:
-            _, error = one_kernel(chip, image, layers, lambda count, where=anywhere: int(where * count))  # type: ignore[misc]
-        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
-            continue
-        except (AssertionError, TilewrightError) as problem:
-            return Outcome(seed, chip, case + str(problem)[:300])
-        text = f"{case}off by {error:.2g} of the largest" if error > TOLERANCE else ""
-        return Outcome(seed, chip, text, Counter({f"of {len(layers)} convolutions": 1}))
-    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+        said = f"{image}, {[tuple(layer) for layer in layers]}"
+        kind = f"of {len(layers)} convolutions"
+        return Drawn(said, kind, lambda pick: one_kernel(chip, image, layers, pick))
+
+    return check_first(seed, chip, draw, TOLERANCE)
 
 
 def _draw(source: Random, channels: Sequence[int]) -> tuple[tuple[int, ...], list[Layer]]:

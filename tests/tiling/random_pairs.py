@@ -5,7 +5,6 @@ Of their own images, kernels, strides and padding, with biases or without, and w
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
@@ -14,19 +13,16 @@ import numpy as np
 from tvm import te
 
 from ci.random_cases import Outcome
-from compiler.codegen.memory import MemoryOverflow
-from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import paired
-from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
+from tests.tiling.drawn import Drawn, check_first
 from tests.tiling.kernels import Result, by_cost, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
 ROWS, COLUMNS = (1, 1, 2, 3, 5, 7, 9, 14, 17), (1, 3, 5, 7, 8, 9, 14, 20, 31)
 CHANNELS, OUTPUTS = (3, 16, 20, 32, 48, 64), (5, 16, 20, 32, 48, 64)
-DRAWS = 40  # of pairs of which none fits a chip
 
 
 class One(NamedTuple):
@@ -91,19 +87,12 @@ def one_kernel(chip: str, pair: Pair, pick: Callable[[int], int]) -> tuple[Resul
 
 def check(seed: int, chip: str) -> Outcome:
     """The first of the seed's pairs that has a tile on the chip."""
-    source = Random(seed)
-    for _ in range(DRAWS):
-        pair, anywhere = _draw(source), source.choice((0.0, 0.0, source.random()))
-        case = f"{tuple(pair)}, {anywhere:.3f}: "
-        try:
-            _, error = one_kernel(chip, pair, lambda count, where=anywhere: int(where * count))  # type: ignore[misc]
-        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
-            continue
-        except (AssertionError, TilewrightError) as problem:
-            return Outcome(seed, chip, case + str(problem)[:300])
-        text = f"{case}off by {error:.2g} of the largest" if error > TOLERANCE else ""
-        return Outcome(seed, chip, text, Counter({"of two that are added": 1}))
-    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+
+    def draw(source: Random) -> Drawn:
+        pair = _draw(source)
+        return Drawn(str(tuple(pair)), "of two that are added", lambda pick: one_kernel(chip, pair, pick))
+
+    return check_first(seed, chip, draw, TOLERANCE)
 
 
 def _draw(source: Random) -> Pair:

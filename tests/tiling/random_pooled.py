@@ -6,7 +6,6 @@ others read what is pooled, too; groups, strides and padding, and what activates
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
@@ -15,20 +14,17 @@ import numpy as np
 from tvm import te, tirx
 
 from ci.random_cases import Outcome
-from compiler.codegen.memory import MemoryOverflow
-from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.operators.reduction import MAX
 from compiler.tiling import pooled
-from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
+from tests.tiling.drawn import Drawn, check_first
 from tests.tiling.kernels import Result, by_cost, made, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
 ROWS, COLUMNS = (1, 2, 3, 5, 6, 7, 8, 12, 14, 24), (1, 3, 4, 5, 7, 8, 9, 14, 16, 28, 33)
 CHANNELS, OUTPUTS = (3, 16, 20, 32, 48), (5, 16, 20, 32, 48, 64)
-DRAWS = 40  # of convolutions of which none fits a chip
 WHOLE = (0, 0)  # in the place of a window
 
 
@@ -115,19 +111,12 @@ def _pool(case: Case, x: te.Tensor) -> te.Tensor:
 
 def check(seed: int, chip: str) -> Outcome:
     """The first of the seed's convolutions that has a tile on the chip."""
-    source = Random(seed)
-    for _ in range(DRAWS):
-        case, anywhere = _draw(source), source.choice((0.0, 0.0, source.random()))
-        said = f"{tuple(case)}, {anywhere:.3f}: "
-        try:
-            _, error = one_kernel(chip, case, lambda count, where=anywhere: int(where * count))  # type: ignore[misc]
-        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
-            continue
-        except (AssertionError, TilewrightError) as problem:
-            return Outcome(seed, chip, said + str(problem)[:300])
-        text = f"{said}off by {error:.2g} of the largest" if error > TOLERANCE else ""
-        return Outcome(seed, chip, text, Counter({"that is pooled": 1}))
-    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+
+    def draw(source: Random) -> Drawn:
+        case = _draw(source)
+        return Drawn(str(tuple(case)), "that is pooled", lambda pick: one_kernel(chip, case, pick))
+
+    return check_first(seed, chip, draw, TOLERANCE)
 
 
 def _draw(source: Random) -> Case:

@@ -5,7 +5,6 @@ Scales and shifts of channels, of images or of all elements, what is added, func
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
@@ -14,19 +13,16 @@ import numpy as np
 from tvm import te
 
 from ci.random_cases import Outcome
-from compiler.codegen.memory import MemoryOverflow
-from compiler.errors import TilewrightError
 from compiler.operators.convolution import convolution
 from compiler.tiling import prepared
-from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
+from tests.tiling.drawn import Drawn, check_first
 from tests.tiling.kernels import Result, by_cost, random, run
 from tests.tiling.test_convolution import convolved, packed
 
 TOLERANCE = 3e-3
 ROWS, COLUMNS = (1, 2, 3, 5, 7, 8, 14, 28), (1, 3, 5, 7, 8, 14, 16, 28, 33)
 CHANNELS, OUTPUTS = (16, 32, 48, 80, 128, 240), (5, 16, 20, 32, 48, 64, 128)
-DRAWS = 40  # of convolutions of which none fits a chip
 
 
 class Case(NamedTuple):
@@ -103,19 +99,12 @@ def one_kernel(chip: str, case: Case, pick: Callable[[int], int]) -> tuple[Resul
 
 def check(seed: int, chip: str) -> Outcome:
     """The first of the seed's convolutions that has a tile on the chip."""
-    source = Random(seed)
-    for _ in range(DRAWS):
-        case, anywhere = _draw(source), source.choice((0.0, 0.0, source.random()))
-        said = f"{tuple(case)}, {anywhere:.3f}: "
-        try:
-            _, error = one_kernel(chip, case, lambda count, where=anywhere: int(where * count))  # type: ignore[misc]
-        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
-            continue
-        except (AssertionError, TilewrightError) as problem:
-            return Outcome(seed, chip, said + str(problem)[:300])
-        text = f"{said}off by {error:.2g} of the largest" if error > TOLERANCE else ""
-        return Outcome(seed, chip, text, Counter({"of a map made on the way": 1}))
-    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+
+    def draw(source: Random) -> Drawn:
+        case = _draw(source)
+        return Drawn(str(tuple(case)), "of a map made on the way", lambda pick: one_kernel(chip, case, pick))
+
+    return check_first(seed, chip, draw, TOLERANCE)
 
 
 def _draw(source: Random) -> Case:

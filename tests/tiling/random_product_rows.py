@@ -6,7 +6,6 @@ what activates between them and what is added to the last one; of all tiles that
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
@@ -15,18 +14,15 @@ import numpy as np
 from tvm import te
 
 from ci.random_cases import Outcome
-from compiler.codegen.memory import MemoryOverflow
-from compiler.errors import TilewrightError
 from compiler.operators.matmul import cast_stage, gemm, product
 from compiler.tiling import products
-from compiler.tiling.template import NoFeasibleTile
 from tests.tiling.activations import ACTIVATIONS
+from tests.tiling.drawn import Drawn, check_first
 from tests.tiling.kernels import Result, by_cost, made, random, run
 
 TOLERANCE = 4e-3
 ROWS = (1, 3, 16, 17, 40, 100, 256, 333, 700)
 COLUMNS = (1, 5, 13, 16, 24, 32, 50, 64, 100, 128, 200, 256, 400)
-DRAWS = 40  # of rows of which none fits a chip
 
 
 class Layer(NamedTuple):
@@ -82,21 +78,14 @@ def _multiplied(x: te.Tensor, w: te.Tensor, b: te.Tensor | None, *, transposed: 
 
 def check(seed: int, chip: str) -> Outcome:
     """The first of the seed's rows of products that has a tile on the chip."""
-    source = Random(seed)
-    for _ in range(DRAWS):
-        shape, layers = _draw(source)
-        added = source.random() < 0.3
-        anywhere = source.choice((0.0, 0.0, source.random()))
-        case = f"{shape}, {[tuple(layer) for layer in layers]}, {added}, {anywhere:.3f}: "
-        try:
-            _, error = one_kernel(chip, shape, layers, lambda count, at=anywhere: int(at * count), added=added)  # type: ignore[misc]
-        except (NoFeasibleTile, MemoryOverflow):  # too large after all: the next tile is tried where one is chosen
-            continue
-        except (AssertionError, TilewrightError) as problem:
-            return Outcome(seed, chip, case + str(problem)[:300])
-        text = f"{case}off by {error:.2g} of the largest" if error > TOLERANCE else ""
-        return Outcome(seed, chip, text, Counter({f"of {len(layers)} products": 1}))
-    return Outcome(seed, chip, "", Counter({"none that fits": 1}))
+
+    def draw(source: Random) -> Drawn:
+        (shape, layers), added = _draw(source), source.random() < 0.3
+        said = f"{shape}, {[tuple(layer) for layer in layers]}, {added}"
+        kind = f"of {len(layers)} products"
+        return Drawn(said, kind, lambda pick: one_kernel(chip, shape, layers, pick, added=added))
+
+    return check_first(seed, chip, draw, TOLERANCE)
 
 
 def _draw(source: Random) -> tuple[tuple[int, ...], list[Layer]]:
