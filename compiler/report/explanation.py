@@ -132,7 +132,8 @@ def _members(kernels: ModelKernels, use: Use) -> Iterator[Member]:
     if use.group is None:
         yield _member(kernels, use.job.func, use.members[0], "is the whole kernel")
         return
-    calls = graph.read(use.group).calls
+    body = graph.read(use.group)
+    calls, kept = body.calls, set(body.results[:-1])
     functions = [kernels.module[call.callee] for call in calls]
     kinds = [str(graph.attribute(function, "tw.schedule")) for function in functions]
     leader = kinds.index(use.job.schedule) if use.job.schedule in kinds else 0
@@ -141,6 +142,8 @@ def _members(kernels: ModelKernels, use: Use) -> Iterator[Member]:
             role = "leads: the kernel is cut into tiles by its schedule"
         elif index < leader:
             role = "comes before: nothing outside the kernel reads its result"
+        elif kept.intersection(calls[index].arguments):
+            role = "follows: what it reads of the kernel is stored for others, too"
         else:
             role = "follows: nothing else reads what it reads of the kernel"
         yield _member(kernels, function, name, role)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -15,6 +16,7 @@ from compiler.cli.main import main
 from compiler.error_codes import error_codes
 from compiler.kernels import NoRoadLeft, Road, compile_kernel
 from tests.cli.onnx_models import saved
+from tests.test_driver import model, node
 
 Capture = pytest.CaptureFixture[str]
 
@@ -51,6 +53,16 @@ def test_says_why_the_kernel_is_what_it_is(tmp_path: Path, capsys: Capture) -> N
     assert "\nstatement 1: for " in out
     assert " > " in out and " cycles  madacc.fp32: 1 x (" in out
     assert "halt" not in out
+
+
+def test_says_that_others_read_what_a_kernel_keeps_for_itself(tmp_path: Path, capsys: Capture) -> None:
+    w = np.ones((64, 32, 1, 1), np.float32) / 32
+    nodes = [node("Conv", "x w", "c"), node("MaxPool", "c", "p", kernel_shape=[2, 2], strides=[2, 2])]
+    (tmp_path / "m.onnx").write_bytes(model([*nodes, node("Neg", "c", "q")], {"x": (1, 32, 32, 32)}, ["p", "q"], w=w))
+    words = [str(tmp_path / "m.onnx"), "--chip", "tw2", "--precision", "fp16"]
+    assert main(["compile", *words, "-o", str(tmp_path / "m.twm"), "--no-timing"]) == 0
+    assert main(["explain", words[0], "p", *words[1:]]) == 0
+    assert "fp16 1x64x16x16: follows: what it reads of the kernel is stored for others, too" in capsys.readouterr().out
 
 
 def test_every_statement_has_its_ways_by_cost_and_its_refusals(tmp_path: Path, capsys: Capture) -> None:
