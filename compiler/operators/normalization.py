@@ -28,7 +28,9 @@ _LONG = 4  # blocks
 # As attributes are. Beside smaller ones what fp16 rounds small differences by is large,
 _COARSE_EPSILON = float(np.float32(1e-6))
 _LEAST_EPSILON = float(np.float32(1e-12))  # and smaller ones than this hide nothing
-_FEW_ELEMENTS = 2**16  # of all rows: below that more instructions on a core take longer than fewer bytes save
+_FEW_ELEMENTS = 5 * 2**13  # of all rows: below that more instructions on a core take longer than fewer bytes save,
+_SHORT_ROW = 2**11  # where no row, which one core has, is longer
+_FEW_FOR_OWN_FACTORS = 2**16
 _MOST_ELEMENTS = 2**15  # of a row: the sums of their squares are numbers of fp16 that are no denormals
 _GREATEST = 65504.0  # of fp16
 _MOST_FACTOR = 2.0**15
@@ -91,7 +93,10 @@ def layer_normalization(
 
 
 def _pays_in_fp16(rows: Rows, epsilon: float) -> bool:
-    has_own_factors = rows.elements <= _MOST_ELEMENTS and prod(rows.shape) > _FEW_ELEMENTS
+    elements = prod(rows.shape)
+    if elements <= _FEW_ELEMENTS and rows.elements <= _SHORT_ROW:
+        return False
+    has_own_factors = rows.elements <= _MOST_ELEMENTS and elements > _FEW_FOR_OWN_FACTORS
     return epsilon >= (_LEAST_EPSILON if has_own_factors else _COARSE_EPSILON)
 
 

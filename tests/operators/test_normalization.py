@@ -50,6 +50,7 @@ def hard_rows(columns: int) -> np.ndarray:
 def few_rows_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     """What many rows do beside a small epsilon."""
     monkeypatch.setattr(normalization, "_FEW_ELEMENTS", 0)
+    monkeypatch.setattr(normalization, "_FEW_FOR_OWN_FACTORS", 0)
 
 
 # Four roundings to fp16 reach a result: the difference, the factor of its row, their product, and with scale and bias.
@@ -88,8 +89,9 @@ def test_statistics_of_float16_rows(epsilon: float) -> None:
 
 def test_an_epsilon_as_attributes_hold_it_lets_float16_rows_be_narrow() -> None:
     for rows, columns, epsilon, dtype in (
-        (4, 64, 1e-6, "float16"),
-        (4, 64, 1e-7, "float32"),
+        (1024, 64, 1e-6, "float16"),
+        (1024, 64, 1e-7, "float32"),
+        (512, 64, 1e-6, "float32"),  # so few that converting them once takes fewer instructions
         (2048, 64, 1e-12, "float16"),
         (2048, 64, 0, "float32"),
         (4, 1 << 16, 1e-6, "float16"),
