@@ -9,6 +9,7 @@ from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import dtype_of, shape_of
+from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.matmul import cast_stage, product_dtype
 from compiler.operators.phases import by_long_steps, by_phases, by_rows
@@ -80,6 +81,9 @@ def convolve(
         value = np.array([pad_value], dtype_of(x))
         x = graph.call("Pad", x, np.array(around, np.int64), value)
         windows = Windows.of(shape_of(x)[2:], windows.kernel, windows.strides, None, windows.dilations)
+    w, windows = _without_what_meets_nothing(graph, w, windows)
+    if _is_of_channels_alone(x, w, windows, group):
+        return _affine(graph, x, w, b)
     places, block = windows.outputs, channel_block(dtype_of(w))
     x, w, windows = by_rows(graph, x, w, windows)
     if windows.rank > len(places):
@@ -113,6 +117,33 @@ def convolve(
         outputs=outputs,
     )
     return in_order(graph, made, counts, places)
+
+
+def _without_what_meets_nothing(graph: Graph, w: Value, windows: Windows) -> tuple[Value, Windows]:
+    """Without the sides of the weights, where they are known, that see padding only."""
+    meeting = windows.meeting()
+    if meeting is None or w.constant is None:
+        return w, windows
+    first = [
+        (before - begin) // dilation
+        for before, begin, dilation in zip(windows.begins, meeting.begins, windows.dilations, strict=True)
+    ]
+    behind = [begin + extent for begin, extent in zip(first, meeting.kernel, strict=True)]
+    axes = np.arange(2, 2 + windows.rank)
+    return graph.call("Slice", w, np.array(first), np.array(behind), axes), meeting
+
+
+def _is_of_channels_alone(x: Value, w: Value, windows: Windows, group: int) -> bool:
+    """Each channel times its own weight: nothing is summed, and the vector unit does it where the elements are."""
+    is_plain = windows.elements == 1 and set(windows.strides) == {1} and not any(windows.pads)
+    return is_plain and group == shape_of(x)[1] == shape_of(w)[0] and "float" in dtype_of(x)
+
+
+def _affine(graph: Graph, x: Value, w: Value, b: Value | None) -> Any:
+    channels = shape_of(x)[1]
+    shift = graph.constant(np.zeros(channels, np.float32)) if b is None else b
+    factor = graph.call("Reshape", w, np.array([channels]))
+    return graph.call("tilewright::ChannelAffine", x, *(as_dtype(graph, term, dtype_of(x)) for term in (factor, shift)))
 
 
 def block_diagonal(graph: Graph, w: Value, group: int, sharing: int) -> Value:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import te, tirx
@@ -104,6 +104,40 @@ class Windows:
         for extent in self.kernel:
             product *= extent
         return product
+
+    def meeting(self) -> Windows | None:
+        """The same windows without the elements on their sides that meet the input nowhere; None where all do so.
+
+        A dilated window, or one over a small input, has elements that are in the padding wherever it stands.
+        """
+        sides = [self._missing(axis) for axis in range(self.rank)]
+        if self.ceil_mode or not any(map(any, sides)):
+            return None
+        before, behind = ([side[end] for side in sides] for end in (0, 1))
+        kernel = tuple(k - first - last for k, first, last in zip(self.kernel, before, behind, strict=True))
+        begins, ends = (
+            tuple(pad - d * cut for pad, d, cut in zip(pads, self.dilations, cuts, strict=True))
+            for pads, cuts in ((self.begins, before), (self.ends, behind))
+        )
+        return replace(self, kernel=kernel, begins=begins, ends=ends)
+
+    def _missing(self, axis: int) -> tuple[int, int]:
+        """How many elements at the begin and at the end of the window meet the input nowhere.
+
+        No more than the padding has room for, which stays padding; none where no element meets it.
+        """
+        extent, step, begin = self.extents[axis], self.strides[axis], self.begins[axis]
+
+        def meets(offset: int) -> bool:
+            first = max(0, -(-(begin - offset) // step))
+            return first < self.outputs[axis] and first * step + offset - begin < extent
+
+        dilation, last = self.dilations[axis], self.kernel[axis] - 1
+        inside = [k for k in range(self.kernel[axis]) if meets(k * dilation)]
+        if not inside:
+            return 0, 0
+        room = max(begin, 0) // dilation, max(self.ends[axis], 0) // dilation
+        return min(inside[0], room[0]), min(last - inside[-1], room[1])
 
     def reduce_axes(self) -> list[Any]:
         return [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(self.kernel)]

@@ -40,6 +40,12 @@ CONVOLUTIONS: list[tuple[Shape, Shape, dict[str, Any]]] = [
     ((1, 2, 700), (3, 2, 260), {"strides": [3], "pads": [4, 0]}),  # with a longer kernel
     ((2, 3, 1100), (5, 3, 3), {"dilations": [300], "pads": [300, 301]}),  # with longer holes
     ((1, 4, 800), (4, 2, 2), {"dilations": [256], "group": 2}),
+    # Elements that see padding only, of weights that are known.
+    ((2, 6, 2, 3), (6, 1, 5, 5), {"group": 6, "pads": [2, 2, 2, 2]}),
+    ((1, 4, 5, 7), (3, 4, 3, 3), {"dilations": [6, 4], "pads": [6, 4, 6, 4]}),
+    ((2, 3, 3, 9), (4, 3, 4, 2), {"pads": [5, 1, 2, 0], "dilations": [2, 1], "strides": [2, 1]}),
+    ((2, 5, 1, 1), (5, 1, 3, 3), {"group": 5, "pads": [1, 1, 1, 1]}),  # one is left of each channel
+    ((2, 5, 4, 3), (5, 1, 1, 1), {"group": 5}),
 ]
 
 
@@ -48,7 +54,9 @@ CONVOLUTIONS: list[tuple[Shape, Shape, dict[str, Any]]] = [
 def test_conv(x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], has_bias: bool) -> None:
     inputs = [floats(0, *x_shape), floats(1, *w_shape), floats(2, w_shape[0]) if has_bias else None]
     expected = onnxruntime_node("Conv", inputs, **attributes)[0]
-    np.testing.assert_allclose(evaluate("Conv", *inputs, **attributes), expected, rtol=1e-4, atol=1e-5)
+    for constants in ((), (1, 2)):
+        result = evaluate("Conv", *inputs, constants=constants, **attributes)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("group", [1, 300])

@@ -36,3 +36,34 @@ def test_conditions_are_asked_only_where_windows_leave_the_input(begin: int, end
     positions = [windows.positions((o,), (k,))[0] for o in range(windows.outputs[0]) for k in range(2)]
     expected = (min(positions) < 0) + (max(positions) >= 5)
     assert len(windows.inside([0])) == expected
+
+
+@pytest.mark.parametrize(
+    "extent, kernel, stride, dilation, begin, end, expected",
+    [
+        (2, 5, 1, 1, 2, 2, (3, 1, 1)),  # the first and the last element never leave the padding
+        (1, 3, 1, 1, 1, 1, (1, 0, 0)),
+        (14, 3, 1, 18, 18, 18, (1, 0, 0)),
+        (14, 3, 1, 12, 12, 12, None),
+        (4, 3, 2, 3, 3, 3, (2, 0, 3)),
+        (3, 4, 2, 2, 5, 2, (2, 1, 2)),
+        (14, 3, 1, 18, 16, 20, (2, 16, 2)),  # without the first one, which meets nothing either, it would begin inside
+        (2, 3, 1, 1, -1, 4, (1, -1, 2)),
+        (1, 2, 2, 2, 1, 2, None),  # nothing meets anything
+    ],
+)
+def test_sides_of_windows_that_meet_only_padding_are_left_out(
+    extent: int, kernel: int, stride: int, dilation: int, begin: int, end: int, expected: tuple[int, int, int] | None
+) -> None:
+    windows = Windows((extent,), (kernel,), (stride,), (dilation,), (begin,), (end,))
+    meeting = windows.meeting()
+    assert (None if meeting is None else (meeting.kernel[0], meeting.begins[0], meeting.ends[0])) == expected
+    if meeting is None:
+        return
+    assert meeting.outputs == windows.outputs
+    seen = [
+        sorted({place for k in range(each.kernel[0]) if 0 <= (place := each.positions((o,), (k,))[0]) < extent})
+        for each in (windows, meeting)
+        for o in range(each.outputs[0])
+    ]
+    assert seen[: windows.outputs[0]] == seen[windows.outputs[0] :]
