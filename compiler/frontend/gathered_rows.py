@@ -52,7 +52,7 @@ def _index_of_rows(graph: GraphBuilder, indices: Value, axis: int) -> Any:
         of_all = known[tuple(slice(0, None if at == axis else 1) for at in range(len(shape)))]
         kept = of_all if np.array_equal(np.broadcast_to(of_all, shape), known) else of_rows
         return kept if np.array_equal(np.broadcast_to(kept, shape), known) else None
-    maker = next((call for call in reversed(graph.calls) if indices in call.results), None)
+    maker = graph.maker(indices)
     if maker is None or maker.operator != "Expand":
         return None
     (operand, *_) = maker.operands

@@ -160,6 +160,10 @@ class GraphBuilder:
         text = f"{what} must be known at compile time, but it depends on the model's input {shown}"
         raise UnsupportedError(Problem("TW2035", text, hint="give the input's value when the model is set up"))
 
+    def maker(self, value: Value) -> Call | None:
+        """The call that makes a value, most often one of the last ones; None for inputs and constants."""
+        return next((call for call in reversed(self.calls) if value in call.results), None)
+
     def _inputs_of(self, value: Value) -> list[str]:
         """The names of the model's inputs that a value is computed from."""
         makers = {result: call for call in self.calls for result in call.results}

@@ -37,6 +37,7 @@ from compiler.frontend.left_products import LEFT
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
+from compiler.frontend.padded_maps import PADDED
 from compiler.frontend.scattered_rows import SCATTERED
 from compiler.frontend.schema import Schema, schema_of
 from compiler.frontend.schema_functions import function_body
@@ -48,7 +49,7 @@ from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
-_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **LEFT, **SCATTERED}
+_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **LEFT, **PADDED, **SCATTERED}  # of single results
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
@@ -225,7 +226,7 @@ class Importer:
         wide = None if node.domain else self._whole_numbers.results(node.op_type, values, site.attributes, apply)
         if wide is not None:
             return wide
-        if not node.domain and node.op_type in _REWRITES:
+        if not node.domain and node.op_type in _REWRITES and len(node.output) == 1:
             result = _REWRITES[node.op_type](self.graph, values, attributes)
             if result is not None:
                 return [result]

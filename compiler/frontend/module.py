@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.frontend.affine_folding import fold_affine
+from compiler.frontend.convolution_folding import fold_convolutions
 from compiler.frontend.graph import Call, GraphBuilder, Recipe, Value
 from compiler.operators import find
 
@@ -31,7 +31,7 @@ def emit_module(graph: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[
     from tvm import relax
 
     outputs = [_computed(graph, value, inputs) for value in outputs]
-    calls = fold_affine(graph, _needed(graph.calls, outputs), outputs)
+    calls = fold_convolutions(graph, _needed(graph.calls, outputs), outputs)
     constants = _constants([operand for call in calls for operand in call.operands] + list(outputs))
     block = relax.BlockBuilder()
     names = _Names()

@@ -46,7 +46,7 @@ def _index_of_rows(graph: GraphBuilder, indices: Value, axis: int) -> Any:
         known = np.asarray(indices.constant)
         first = known[tuple(slice(None) if at == axis else slice(0, 1) for at in range(len(shape)))]
         return first.reshape(count, 1) if np.array_equal(np.broadcast_to(first, shape), known) else None
-    maker = next((call for call in reversed(graph.calls) if indices in call.results), None)
+    maker = graph.maker(indices)
     if maker is None or maker.operator != "Expand":
         return None
     given = (1,) * (len(shape) - len(maker.operands[0].shape)) + maker.operands[0].shape

@@ -71,3 +71,41 @@ def test_in_half_precision_weights_are_rounded_behind_the_factor() -> None:
     given = model([*normalised()[:1], norm], {"x": [1, 4, 5, 5]}, ["y"], known)
     imported = import_model(given.SerializeToString(), precision="fp16")
     check(given, imported, {"x": RNG.standard_normal((1, 4, 5, 5)).astype(np.float32)}, rtol=1e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "shape"),
+    [
+        ("Mul", "c k", (1, 4, 1, 1)),
+        ("Mul", "k c", (4, 1, 1)),
+        ("Div", "c k", (4, 1, 1)),
+        ("Add", "k c", (1, 1, 1)),
+        ("Sub", "c k", ()),
+        ("Sub", "k c", (1, 4, 1, 1)),
+        ("Sub", "k c", ()),
+    ],
+)
+def test_known_numbers_of_channels_are_of_the_convolution(operator: str, inputs: str, shape: tuple[int, ...]) -> None:
+    known = {**constants(4, 3), "k": RNG.uniform(0.5, 2, shape).astype(np.float32)}
+    nodes = [node("Conv", "x w bias", "c", pads=[1, 1, 1, 1]), node(operator, inputs, "d"), node("Relu", "d", "y")]
+    given = model(nodes, {"x": [2, 3, 5, 6]}, ["y"], known)
+    imported = import_model(given.SerializeToString())
+    assert operators(imported) == ["Relu", "tilewright::Convolution"]
+    check(given, imported, {"x": RNG.standard_normal((2, 3, 5, 6)).astype(np.float32)}, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "k"),
+    [
+        ("Mul", "c k", np.ones((2, 1, 1, 1))),  # of each image
+        ("Mul", "c k", np.ones((1, 1, 5, 1))),
+        ("Add", "c k", np.ones((1, 1, 4, 1, 1))),  # of more axes than the map
+        ("Div", "k c", np.ones((4, 1, 1))),
+        ("Div", "c k", np.array([1.0, 0.0, 1.0, 1.0]).reshape(4, 1, 1)),
+        ("Mul", "c k", np.full((4, 1, 1), np.inf)),
+    ],
+)
+def test_what_is_no_finite_number_of_a_channel_stays(operator: str, inputs: str, k: np.ndarray) -> None:
+    nodes = [node("Conv", "x w bias", "c", pads=[1, 1, 1, 1]), node(operator, inputs, "y")]
+    given = model(nodes, {"x": [2, 3, 5, 6]}, ["y"], {**constants(4, 3), "k": k.astype(np.float32)})
+    assert operators(import_model(given.SerializeToString())) == [operator, "tilewright::Convolution"]
