@@ -31,13 +31,14 @@ from compiler.frontend.folding import fold
 from compiler.frontend.gathered_grids import GRIDS
 from compiler.frontend.gathered_rows import GATHERED
 from compiler.frontend.graph import GraphBuilder, Value
-from compiler.frontend.inner_axes import INNER_AXES
+from compiler.frontend.inner_axes import INNER_AXES, Rewrite
 from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
 from compiler.frontend.left_products import LEFT
 from compiler.frontend.load import Model
 from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
 from compiler.frontend.padded_maps import PADDED
+from compiler.frontend.plain_windows import PLAIN
 from compiler.frontend.scattered_rows import SCATTERED
 from compiler.frontend.schema import Schema, schema_of
 from compiler.frontend.schema_functions import function_body
@@ -49,7 +50,11 @@ from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
 from compiler.operators import Declared, find, refusals
 
-_REWRITES = {**INNER_AXES, **ASSIGNED, **GATHERED, **GRIDS, **LEFT, **PADDED, **SCATTERED}  # of single results
+# Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
+_REWRITES: dict[str, list[Rewrite]] = {}
+for _rewrites in (INNER_AXES, ASSIGNED, GATHERED, GRIDS, LEFT, PLAIN, PADDED, SCATTERED):
+    for _operator, _rewrite in _rewrites.items():
+        _REWRITES.setdefault(_operator, []).append(_rewrite)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 # Of ONNX's first years: hints for whoever runs the model, and that it is not trained, which is so for all.
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
@@ -226,10 +231,10 @@ class Importer:
         wide = None if node.domain else self._whole_numbers.results(node.op_type, values, site.attributes, apply)
         if wide is not None:
             return wide
-        if not node.domain and node.op_type in _REWRITES and len(node.output) == 1:
-            result = _REWRITES[node.op_type](self.graph, values, attributes)
-            if result is not None:
-                return [result]
+        if not node.domain and len(node.output) == 1:
+            for rewrite in _REWRITES.get(node.op_type, ()):
+                if (result := rewrite(self.graph, values, attributes)) is not None:
+                    return [result]
         results = apply(declared, values)
         if schema is None and len(results) < len(node.output):  # of ONNX's operators its schema says how many
             raise refusals.missing_outputs(len(node.output), len(results))
