@@ -49,6 +49,8 @@ SCHEDULES: dict[str, str] = {
 
 # What these leave as it was needs no kernel; elementwise operators that do so share one with what is beside them.
 MAY_BE_VIEWS = frozenset({"movement", "gather", "reduction"})
+# Templates of these write an operator again, out of its attributes, which they know of the compiler's own ones only.
+WRITTEN_AGAIN = frozenset({"recurrence", "suppression", "sorting", "running"})
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -163,10 +165,16 @@ class Declared:
         results = self._computed(positional, keywords)[:outputs]
         attrs = {
             "tw.operator": self.full_name,
-            "tw.schedule": self.schedule,
+            "tw.schedule": self._class_of(results),
             "tw.attributes": self._canonical(positional, keywords),
         }
         return tensors, results, attrs
+
+    def _class_of(self, results: tuple[Any, ...]) -> str | None:
+        """The class that the results are scheduled as: of others' operators the one of their stages or loops."""
+        if self.schedule not in WRITTEN_AGAIN or self.function.__module__.startswith(f"{__package__}."):
+            return self.schedule
+        return "library" if _has_loops(results) else "reduction"
 
     def _bound(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int | None
@@ -215,9 +223,10 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from tvm import te
 
     from compiler.tir.displacement import copies_in_order
+    from compiler.tir.from_zero import from_zero
     from compiler.tir.products import columns_second
 
-    function = results[0] if _has_loops(results) else te.create_prim_func([*tensors, *results])
+    function = results[0] if _has_loops(results) else from_zero(te.create_prim_func([*tensors, *results]))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):

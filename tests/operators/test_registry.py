@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
 
 from compiler.errors import InvalidError, TilewrightError, UnsupportedError
 from compiler.operators import (
@@ -202,3 +202,21 @@ def test_run_gives_scalars_of_either_kind() -> None:
     x = np.float32([[1, 2], [3, 4]])
     as_constant = evaluate("Add", x, np.float32(1), constants=[1])
     np.testing.assert_array_equal(as_constant, evaluate("Add", x, np.float32(1)))
+
+
+@pytest.mark.parametrize("schedule", ["recurrence", "suppression", "sorting", "running"])
+def test_classes_that_are_written_again_are_for_the_compilers_own_operators(schedule: str) -> None:
+    """Of others' operators they know nothing: these have the class of their stages or loops."""
+
+    @operator("test::Sums", schedule=schedule)
+    def sums(x: te.Tensor) -> te.Tensor:
+        k, zero = te.reduce_axis((0, 3), "k"), tirx.const(0, "float32")
+        value = lambda i, j: te.sum(tirx.if_then_else(k <= j, x[i, k], zero), axis=k)  # noqa: E731
+        return te.compute((2, 3), value, "sums")
+
+    @operator("test::Loops", schedule=schedule)
+    def by_loops(x: te.Tensor) -> te.Tensor:
+        return te.create_prim_func([x, sums(x)])
+
+    assert find_called("test::Sums").prim_func([X], {}).attrs["tw.schedule"] == "reduction"
+    assert find_called("test::Loops").prim_func([X], {}).attrs["tw.schedule"] == "library"
