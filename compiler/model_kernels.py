@@ -32,7 +32,7 @@ from compiler.schedule.chains import Chain, linked
 from compiler.schedule.noted import WAY
 from compiler.schedule.work import size_bytes
 from compiler.target import Chip
-from compiler.tiling import split_k, split_rows, split_scatter
+from compiler.tiling import split_k, split_rows, split_scatter, split_stages
 from compiler.tiling.fusion import fuse, replaced_by
 from compiler.tiling.in_parts import InParts
 from compiler.timing import kernel_cycles
@@ -44,6 +44,8 @@ from compiler.tir.structure import answered_once, structural_walk
 if TYPE_CHECKING:
     from compiler.options import Options
 
+
+SPLITS = (split_k, split_rows, split_scatter, split_stages)  # ways to make several kernels of one
 
 # Different operators of a model whose kernels are worth as many tries as if they were alone. DenseNet-121 has four
 # times as many: where only kernels of four times the cycles are tried more than once, its program takes 0.2 % less at
@@ -304,7 +306,7 @@ class ModelKernels:
     def _proposed(self, use: Use) -> tuple[InParts, ...]:
         if self.buffers.parts.bands.keys() & set(use.arguments):
             return ()
-        splits = [one for one in (split_k, split_rows, split_scatter) if one.SWITCH not in self.observer.without]
+        splits = [one for one in SPLITS if one.SWITCH not in self.observer.without]
         return tuple(found for one in splits for found in one.split(use.job.func, use.job.schedule, self.chip))
 
     def _cycles(self, uses: Sequence[Use]) -> float:

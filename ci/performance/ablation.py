@@ -25,6 +25,7 @@ SWITCHES: Mapping[str, str] = {
     "split-k": "long sums in parts",
     "split-rows": "long rows in parts",
     "split-scatters": "copies for scatters by all cores",
+    "split-stages": "products with what they read made before",
     "keep-in-l1": "several convolutions in one kernel",
     "sum-rows-on-cube": "rows summed by the matrix unit",
 }

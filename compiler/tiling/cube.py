@@ -363,7 +363,7 @@ def place_slaves(
     parameters = list(sch.mod["main"].params)
     trip = placed.trips[-1] if placed.trips else placed.core
     for block in [taken, *slaves]:
-        if not _follows(sch.get(block), parameters):
+        if not follows(sch.get(block), parameters):
             raise NoFeasibleTile(
                 str(sch.get(block).name_hint), "a stage behind a product that needs more than its tile"
             )
@@ -395,7 +395,7 @@ def place_slaves(
         stage_inputs(sch, block, trip, parameters, (placed.core, chip.memory.ub_bytes // CONSTANTS_SHARE))
 
 
-def _follows(block: Any, parameters: Sequence[Any]) -> bool:
+def follows(block: Any, parameters: Sequence[Any]) -> bool:
     """Whether a stage computes, of any tile, the elements of that tile only.
 
     Its indices into what other stages made are axes of its own, or an axis in groups: then the group has to be a single

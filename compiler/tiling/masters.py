@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.tiling.schedule import schedule_of
-from compiler.tir.products import is_product, roles_of, variables_in
+from compiler.tir.products import is_product, operands_of, roles_of, variables_in
 
 
 @dataclass
@@ -32,10 +32,19 @@ def masters_of(sch: Any) -> list[Master]:
 def has_master(func: Any, schedule: str) -> bool:
     """Whether a kernel of class ``schedule`` has what its template starts from; a convolution must be marked as one."""
     sch = schedule_of(func)
-    blocks = [sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
     if schedule == "convolution":
-        return any(block.annotations.get("tw.role") == "convolution" for block in blocks)
-    return any(is_product(block) for block in blocks)
+        return any(_is_convolution(sch, block) for block in blocks)
+    return any(is_product(sch.get(block)) for block in blocks)
+
+
+def _is_convolution(sch: Any, handle: Any) -> bool:
+    """Whether a block says that it is a convolution, and multiplies the matrix of windows that a stage makes."""
+    block = sch.get(handle)
+    if block.annotations.get("tw.role") != "convolution" or not is_product(block):
+        return False
+    made = operands_of(block)[0].source
+    return any(sch.get(maker).writes[0].source.same_as(made) for maker in sch.get_producers(handle))
 
 
 def _master(sch: Any, handle: Any) -> Master:

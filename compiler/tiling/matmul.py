@@ -24,7 +24,7 @@ from compiler.tiling.matmul_work import work_of, works_of
 from compiler.tiling.places import in_one_matrix
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
-from compiler.tiling.started_sums import bring_begin, matrix_started_with_bias
+from compiler.tiling.started_sums import beginning_of, bring_begin, matrix_started_with_bias
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tir.products import operands_of
 
@@ -68,7 +68,19 @@ def space(func: Any, chip: Chip) -> MatmulSpace:
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
         raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
+    if made := _made_otherwise(sch):
+        raise NoFeasibleTile(name_of(func), f"stage {made!r}, which a product reads and does not make")
     return MatmulSpace(func, problem, chip)
+
+
+def _made_otherwise(sch: Any) -> str:
+    """A stage that no tile of the product has a place for: it makes an operand, or what a stage behind it reads."""
+    first = masters_of(sch)[0].block
+    placed = {sch.get(block) for block in (first, *cube.followers(sch, first))}
+    if (begin := beginning_of(sch, first)) is not None:
+        placed.add(sch.get(begin))
+    others = (sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root")))
+    return next((str(block.name_hint) for block in others if block not in placed), "")
 
 
 def _in_one_matrix(func: Any, chip: Chip) -> Any:

@@ -235,11 +235,12 @@ def _with_stage(func: Any, made: Any, nest: Any) -> Any:
 
 def bias_bytes(sch: Any, master: Any) -> int:
     """Of an element of the bias, as it comes to L1, of which a stage makes what the sums of a product begin with."""
-    near = _beginning(sch, master)
+    near = beginning_of(sch, master)
     return 0 if near is None else DTYPES[cube.isa_dtype(sch.get(near).reads[0].source)].itemsize
 
 
-def _beginning(sch: Any, master: Any) -> Any | None:
+def beginning_of(sch: Any, master: Any) -> Any | None:
+    """The stage that makes what the sums of a product begin with, if there is one."""
     block = sch.get(master)
     begin = block.reads[BIAS].source if len(block.reads) > BIAS else None
     makers = (one for one in sch.get_producers(master) if sch.get(one).writes[0].source.same_as(begin))
@@ -248,7 +249,7 @@ def _beginning(sch: Any, master: Any) -> Any | None:
 
 def bring_begin(sch: Any, master: Any, at_far: Any, at_near: Any) -> None:
     """The same of a stage that makes what sums begin with."""
-    near = _beginning(sch, master)
+    near = beginning_of(sch, master)
     sch.set_scope(near, 0, BT)
     sch.compute_at(near, at_near, preserve_unit_loops=True)
     far = sch.cache_read(near, 0, cube.L1)

@@ -16,23 +16,25 @@ from compiler.tir.sblocks import block_with
 from compiler.tir.structure import items, structural_map, structural_walk
 
 PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
+CONVOLUTION_AXES = 11  # of the sums of a convolution: six of its result, and five that are summed over
 
 
 def is_product(block: Any) -> bool:
-    """Whether a block is a sum of products for the cube: it says so, or reads two operands as matrices."""
-    if block.annotations.get("tw.role") in PRODUCTS:
-        return True
-    store = block.body
-    if block.init is None or not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
-        return False
-    start = getattr(block.init, "value", None)
-    if not isinstance(start, tirx.IntImm | tirx.FloatImm) or start.value != 0:
-        return False
-    if not isinstance(store.value.b, tirx.Mul):
+    """Whether a block is a sum of products for the cube: it says so, or reads two operands as matrices.
+
+    What is multiplied with itself is read once, as far as a block says: it has no second operand to bring anywhere.
+    """
+    if not adds_products(block):
         return False
     a, b = operands_of(block)
-    if not all(isinstance(side, ir.TensorLoad) for side in (a, b)):
+    if not all(isinstance(side, ir.TensorLoad) for side in (a, b)) or a.source.same_as(b.source):
         return False
+    role = block.annotations.get("tw.role")
+    if role in PRODUCTS and (role != "convolution" or len(block.iter_vars) == CONVOLUTION_AXES):
+        return True
+    if not begins_with_zero(block):
+        return False
+    store = block.body
     if a.source.dtype != b.source.dtype or str(store.buffer.dtype) not in ("float32", "int32"):
         return False
     left, right, kept = (set(variables_in(load.indices)) for load in (a, b, store))
@@ -42,6 +44,19 @@ def is_product(block: Any) -> bool:
     inner = {var for var, role in zip(variables, roles, strict=True) if role in "mnk"}
     is_one = roles.count("k") == 1 and all(_is_matrix(load, variables, inner) for load in (a, b))
     return is_one and _ends_with_columns(store, dict(zip(variables, roles, strict=True)))
+
+
+def adds_products(block: Any) -> bool:
+    """Whether what a block sums are products of two factors."""
+    store = block.body
+    is_sum = block.init is not None and isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add)
+    return is_sum and isinstance(store.value.b, tirx.Mul)
+
+
+def begins_with_zero(block: Any) -> bool:
+    """Whether the sum of a block does."""
+    start = getattr(block.init, "value", None)
+    return isinstance(start, tirx.IntImm | tirx.FloatImm) and start.value == 0
 
 
 def columns_second(func: Any) -> Any:
