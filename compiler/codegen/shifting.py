@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.codegen.lifetimes import alignment
 from compiler.target import Chip
 
 Addresses = tuple[int, ...]
@@ -48,7 +49,8 @@ class _Search:
     def __init__(self, room: Room, cost: Cost, share: Share, enough: float, spent: Spent, chip: Chip) -> None:
         self.room, self.share, self.enough, self.spent = room, share, enough, spent
         banks = chip.vector.banks
-        self.group_bytes, self.groups = 1 << banks.group_shift, banks.groups
+        self.group_bytes = alignment("ub", chip)  # whole groups, or what an address is a multiple of, if that is more
+        self.groups = max(1, (banks.groups << banks.group_shift) // self.group_bytes)
         self.bank_bytes, self.banks = 1 << banks.bank_shift, banks.banks
         self._cost = cost
 

@@ -8,8 +8,10 @@ from tvm import tirx
 
 from compiler.codegen.banks import MEMORY, Conflicts, conflicts
 from compiler.codegen.instruction_form import ADDRESS, memory_of, physical_bytes
+from compiler.codegen.lifetimes import alignment
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.shifting import Addresses, Room, shifted
+from compiler.isa.layout import ceil_to
 from compiler.target import Chip
 from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
@@ -25,7 +27,7 @@ class ShiftAddresses(Pass):
     of banks twice; after: ``b`` is at 768, half a period of the groups further.
 
     1. Which buffers are apart in memory stays as it is: two that shared no byte before share none after.
-    2. An address is a multiple of a block, and no buffer ends behind the memory's end.
+    2. An address is a multiple of what the memory asks for, and no buffer ends behind the memory's end.
     3. What instructions lose is worked out by their rows' timing, in turns that stand for all (:mod:`.banks`); where
        that is no less than before, nothing moves.
     """
@@ -44,7 +46,7 @@ class ShiftAddresses(Pass):
         enough = before.busy * ENOUGH
         if before.lost <= enough:
             return subject
-        sizes = tuple(-(-physical_bytes(s) // chip.block_bytes) * chip.block_bytes for s in allocations)
+        sizes = tuple(ceil_to(physical_bytes(s), alignment(MEMORY, chip)) for s in allocations)
         room = Room(sizes, _apart(start, sizes), _limit(start, sizes, chip))
         moved = _Moved(found, buffers)
         better = shifted(room, start, moved.cost, moved.share, enough, moved.spent, chip)

@@ -20,6 +20,7 @@ from compiler.operators.normalization import layer_normalization
 from compiler.pipeline import Observer
 from compiler.sim.simulator import simulate
 from compiler.target import load_chip
+from compiler.target.chip import Chip
 from compiler.timing import alone
 from passes.tir.allocate_memory import AllocateMemory
 from passes.tir.insert_sync import InsertSync
@@ -175,6 +176,20 @@ def test_buffers_of_less_than_a_block_keep_apart() -> None:
     wide = x.astype(np.float32)
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * scale + bias
     np.testing.assert_allclose(run.outputs["p3"], expected, rtol=4e-3, atol=4e-3)
+
+
+def test_addresses_are_what_the_memory_asks_for_where_blocks_are_smaller() -> None:
+    """The hazard checker watches whole 32 bytes: what two buffers have in them has no order."""
+    tables = load_chip("tiny").to_dict()
+    tables["name"], tables["block_bytes"] = "small-blocks", 16
+    tables["vector"]["bytes_per_cycle"] = 16
+    tables["vector"]["banks"]["group_shift"] = 4
+    chip = Chip.from_dict(tables)
+    before = AllocateMemory().run(sums, chip)
+    assert lost(before, chip) > 0
+    after = ShiftAddresses().run(before, chip)
+    assert lost(after, chip) < lost(before, chip)
+    assert all(at % 32 == 0 for at, _ in addresses(after).values())
 
 
 def test_a_norm_with_many_buffers_loses_next_to_nothing() -> None:
