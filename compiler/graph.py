@@ -102,6 +102,11 @@ def dtype_of(value: Any) -> str:
     return str(value.ty.dtype)
 
 
+def is_one_operator(function: Any) -> bool:
+    """Whether a function is what one operator declares: groups of several are of no operator."""
+    return attribute(function, "tw.operator") is not None
+
+
 def attribute(function: Any, name: str, default: Any = None) -> Any:
     """An attribute of a function, or the default where it has none of that name."""
     attributes = function.attrs

@@ -23,7 +23,7 @@ from compiler.codegen.memory import MemoryOverflow
 from compiler.cost import Unpredictable, predict
 from compiler.emission.errors import NotEmittable
 from compiler.errors import CapacityError, Problem
-from compiler.graph import attribute
+from compiler.graph import attribute, is_one_operator
 from compiler.isa.encoding import instr_faults
 from compiler.operators.own_schedules import own_template
 from compiler.target import Chip
@@ -171,7 +171,10 @@ def _templates(func: Any, schedule: str) -> Iterator[Any]:
     if own is not None:
         yield own
     without = _reads_nothing(func) or (schedule in ("matmul", "convolution") and not has_master(func, schedule))
-    for module in VECTOR_TEMPLATES if without else TEMPLATES.get(schedule, VECTOR_TEMPLATES):
+    modules = VECTOR_TEMPLATES if without else TEMPLATES.get(schedule, VECTOR_TEMPLATES)
+    if schedule == "attention" and is_one_operator(func):  # which cannot be taken apart
+        modules += VECTOR_TEMPLATES
+    for module in modules:
         yield import_module(f"compiler.tiling.{module}")
 
 

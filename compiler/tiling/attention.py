@@ -155,6 +155,8 @@ def scaled_at_once(func: Any, chip: Chip) -> Any:
     if len(masters_of(sch)) != 2 or not cube.path(chip, "ub", "l1"):
         raise NoFeasibleTile(name_of(func), "a product of the softmax of a product")
     scores = masters_of(sch)[0].block
+    if made := cube.made_otherwise(sch, scores):
+        raise NoFeasibleTile(name_of(func), f"stage {made!r}, which an attention reads and does not make")
     rounding = sch.get_consumers(scores)
     if not cube.takes_itself_out(sch, scores) or len(sch.get_consumers(rounding[0])) != 1:
         return func

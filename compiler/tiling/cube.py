@@ -300,6 +300,13 @@ def makers(sch: Any, block: Any) -> list[Any]:
     return _reached(sch, block, sch.get_producers)
 
 
+def made_otherwise(sch: Any, master: Any, others: Sequence[Any] = ()) -> str:
+    """A stage that a tile of a product has no place for: what it makes is read by the product, or behind it."""
+    placed = {sch.get(block) for block in (master, *followers(sch, master), *others)}
+    blocks = (sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root")))
+    return next((str(block.name_hint) for block in blocks if block not in placed), "")
+
+
 def _reached(sch: Any, block: Any, neighbours: Callable[[Any], Sequence[Any]]) -> list[Any]:
     found: set[Any] = set()
     frontier = [block]

@@ -68,19 +68,11 @@ def space(func: Any, chip: Chip) -> MatmulSpace:
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
         raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
-    if made := _made_otherwise(sch):
+    first = masters_of(sch)[0].block
+    begin = beginning_of(sch, first)
+    if made := cube.made_otherwise(sch, first, [] if begin is None else [begin]):
         raise NoFeasibleTile(name_of(func), f"stage {made!r}, which a product reads and does not make")
     return MatmulSpace(func, problem, chip)
-
-
-def _made_otherwise(sch: Any) -> str:
-    """A stage that no tile of the product has a place for: it makes an operand, or what a stage behind it reads."""
-    first = masters_of(sch)[0].block
-    placed = {sch.get(block) for block in (first, *cube.followers(sch, first))}
-    if (begin := beginning_of(sch, first)) is not None:
-        placed.add(sch.get(begin))
-    others = (sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root")))
-    return next((str(block.name_hint) for block in others if block not in placed), "")
 
 
 def _in_one_matrix(func: Any, chip: Chip) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tvm import tirx
 
+from compiler.graph import is_one_operator
 from compiler.target import Chip
 from compiler.tiling.cube import follows
 from compiler.tiling.in_parts import InParts, Part, function, mentions, reads, stores
@@ -27,18 +28,24 @@ from compiler.tir.sblocks import innermost
 from compiler.tir.structure import items
 
 SWITCH = "split-stages"  # what ablations call it
-CLASSES = ("matmul", "convolution")  # a convolution in the form of the built-in one makes its windows itself
+# Convolutions in the form of the built-in one make their windows themselves, and groups that are an attention have a
+# template that leaves nothing to be gained.
+CLASSES = ("matmul", "convolution", "attention")
 
 
 def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
     """The kernels, where a product is among the stages and cannot have all others on its tiles."""
     if schedule not in CLASSES or (schedule == "convolution" and has_master(func, schedule)):
         return ()
+    if schedule == "attention" and not is_one_operator(func):
+        return ()
     stages = _Stages.of(with_made_operands(func, chip))
     if stages is None or not any(stage.is_product for stage in stages.all):
         return ()
-    between = stages.borders()
-    return (stages.in_parts(between),) if between else ()
+    found = [stages.in_parts(between)] if (between := stages.borders()) else []
+    if schedule == "attention" and (between := stages.made_before()):
+        found.insert(0, stages.in_parts(between, schedule))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,16 @@ class _Stages:
             found.add(twice)
         return [stage.made for stage in self.all if stage.made in found]
 
+    def made_before(self) -> list[Any]:
+        """The buffers that the first product and all that needs it read, and do not make."""
+        found, inside = set[Any](), set[Any]()
+        for stage in self.all:
+            read = {buffer for buffer in self.inner if stage.reads(buffer)}
+            if read & inside or (stage.is_product and not inside):
+                found |= read - inside
+                inside.add(stage.made)
+        return [stage.made for stage in self.all if stage.made in found]
+
     def _made_twice(self, borders: set[Any]) -> Any | None:
         parts = [self._part(goal, borders) for goal in self._goals(borders)]
         for stage in self.all:
@@ -123,19 +140,20 @@ class _Stages:
                 needed.insert(0, stage)
         return needed
 
-    def in_parts(self, between: Sequence[Any]) -> InParts:
+    def in_parts(self, between: Sequence[Any], last: str = "") -> InParts:
+        """A kernel for each border, and one of class ``last`` for the result: without it, of what is in it."""
         goals = self._goals(set(between))
-        parts = [self._kernel(self._part(goal, set(between)), goal, between) for goal in goals]
+        parts = [self._kernel(self._part(goal, set(between)), goal, between, last) for goal in goals]
         return InParts(tuple(between), tuple(parts))
 
-    def _kernel(self, stages: Sequence[_Stage], goal: _Stage, between: Sequence[Any]) -> Part:
+    def _kernel(self, stages: Sequence[_Stage], goal: _Stage, between: Sequence[Any], last: str) -> Part:
         nests = [stage.nest for stage in stages]
         params = [*self.func.params, *between]
         given = [at for at, one in enumerate(params) if any(mentions(nest, one) for nest in nests)]
         given.sort(key=lambda at: any(stores(nest, params[at]) for nest in nests))
         inner = [one for one in self.inner if one not in set(between) and any(mentions(nest, one) for nest in nests)]
         func = function(self.func, [params[at] for at in given], nests, inner)
+        name = str(goal.block.name_hint) if goal.made in set(between) else ""
         schedule = "matmul" if any(stage.is_product for stage in stages) else "reduction"
-        is_last = goal.made not in set(between)
-        name = "" if is_last else str(goal.block.name_hint)
+        schedule = schedule if name else last or schedule
         return Part(func, schedule, tuple(given), name or "the rest", name)

@@ -124,6 +124,18 @@ OPERATORS = [
 ]
 
 
+def attention(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
+    """Of queries that are scaled first."""
+    scaled = elements(q, "scaled", lambda value: value * tirx.const(0.5, "float16"))
+    scores = product(scaled, k, "scores")
+    j, i = te.reduce_axis((0, N), "j"), te.reduce_axis((0, N), "i")
+    most = te.compute((M,), lambda r: te.max(scores[r, j], axis=j), "most")
+    powers = te.compute(scores.shape, lambda r, c: tirx.exp(scores[r, c] - most[r]), "powers")
+    total = te.compute((M,), lambda r: te.sum(powers[r, i], axis=i), "total")
+    weights = te.compute(scores.shape, lambda r, c: (powers[r, c] / total[r]).astype("float16"), "weights")
+    return product(weights, v, "result")
+
+
 def func_of(function: Callable[..., te.Tensor], shapes: tuple[tuple[int, ...], ...]) -> Any:
     given = [te.placeholder(shape, "float16", f"in{at}") for at, shape in enumerate(shapes)]
     return te.create_prim_func([*given, function(*given)])
@@ -182,6 +194,26 @@ def test_a_program_of_them_is_right_and_free_of_hazards(
     artifact = compiler.compile_operator(function, types, "tw2", host_kernels=False)
     (result,) = artifact.run(dict(zip("ab", arrays, strict=True)), hazards=True).values()
     (expected,) = computed(find_called("test::Stages"), arrays, {})
+    assert not compare("out0", expected, result, HALVES).fault
+
+
+@pytest.mark.parametrize("chip", ["tw1", "tiny"])
+def test_an_attention_of_what_the_operator_makes_is_one(chip: str) -> None:
+    shapes = ((M, K), (K, N), (N, 16))
+    func = func_of(attention, shapes).with_attr("tw.operator", "test::Attention")
+    found = split(func, "attention", load_chip(chip))
+    assert [[part.schedule for part in way.parts] for way in found] == [
+        ["reduction", "attention"],
+        ["reduction", "matmul", "reduction", "matmul"],
+    ]
+    assert split(func.without_attr("tw.operator"), "attention", load_chip(chip)) == ()
+    operator("test::Attention", schedule="attention")(attention)
+    rng = np.random.default_rng(0)
+    arrays = [(rng.standard_normal(shape) / 2).astype(np.float16) for shape in shapes]
+    types = {name: TensorType(array.shape, "float16") for name, array in zip("qkv", arrays, strict=True)}
+    artifact = compiler.compile_operator(attention, types, chip, host_kernels=False)
+    (result,) = artifact.run(dict(zip("qkv", arrays, strict=True)), hazards=True).values()
+    (expected,) = computed(find_called("test::Attention"), arrays, {})
     assert not compare("out0", expected, result, HALVES).fault
 
 
