@@ -170,6 +170,8 @@ def _templates(func: Any, schedule: str) -> Iterator[Any]:
     own = own_template(schedule)
     if own is not None:
         yield own
+    if schedule == "convolution" and not has_master(func, schedule):
+        schedule = "matmul"  # somebody's own one, which may be a product: of single elements, channels last
     without = _reads_nothing(func) or (schedule in ("matmul", "convolution") and not has_master(func, schedule))
     modules = VECTOR_TEMPLATES if without else TEMPLATES.get(schedule, VECTOR_TEMPLATES)
     if schedule == "attention" and is_one_operator(func):  # which cannot be taken apart

@@ -116,6 +116,7 @@ def test_random_ones_are_free_of_hazards_and_right(seed: int) -> None:
         (in_both_axes, "matmul", ((9, 45), (37, 29)), False),
         (of_every_second_column, "matmul", ((9, 37), (37, 59)), False),
         (a_convolution, "convolution", ((3, 37), (5,)), False),
+        (plain, "convolution", ((37, 53), (53, 29)), True),
     ],
 )
 def test_a_product(
