@@ -68,12 +68,15 @@ def stft(
     """The transforms of frames, each ``frame_step`` behind the one before, times ``window``.
 
     Frames begin, and end, at multiples of some number of samples. With those as channels, the samples are a row whose
-    windows are the frames: a convolution, in which no sample is there twice.
+    windows are the frames: a convolution, in which no sample is there twice. Real samples may come without an axis of
+    parts, as torch writes them and onnxruntime takes them.
     """
     require_dtype(FLOATS, signal=signal)
+    if len(shape_of(signal)) == 2:
+        signal = _reshaped(graph, signal, *shape_of(signal), 1)
     shape = shape_of(signal)
     if len(shape) != 3:
-        raise refusals.wrong_shape("the signal must be [batch, samples, one or two parts]", signal=signal)
+        raise refusals.wrong_shape("the signal must be [batch, samples] or [batch, samples, parts]", signal=signal)
     (batch, samples, _), parts, step = shape, _parts(signal), int(only("frame_step", frame_step))
     if window is None and frame_length is None:
         raise refusals.missing_input("window", 2)

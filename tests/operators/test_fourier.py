@@ -74,3 +74,8 @@ def test_stft_of_complex_numbers_without_a_window() -> None:
     frames = [np.fft.fft(signal[0, at : at + 8, 0] + 1j * signal[0, at : at + 8, 1]) for at in range(0, 33, 4)]
     result = evaluate("STFT", signal, np.array(4), None, np.array(8), onesided=0)
     np.testing.assert_allclose(result, np.stack([np.real(frames), np.imag(frames)], -1)[None], atol=1e-5)
+
+
+def test_stft_of_samples_without_an_axis_of_parts() -> None:
+    given = [noise(2, 61), np.array(4), np.hanning(16).astype(np.float32)]
+    np.testing.assert_allclose(evaluate("STFT", *given), onnxruntime_node("STFT", given)[0], atol=_THEIRS)
