@@ -215,7 +215,8 @@ class Importer:
             return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
         if declared is None:
             return None
-        given = values[_TYPE_INPUTS[node.op_type]] if len(values) > _TYPE_INPUTS.get(node.op_type, 99) else None
+        position = _TYPE_INPUTS.get(node.op_type, len(values))
+        given = values[position] if position < len(values) else None
         if given is not None and node.domain in ("", "com.microsoft"):
             self.types.computed(given.element_type, self.graph.origin)
         self._check_setup_values(declared, values)

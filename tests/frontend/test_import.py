@@ -431,3 +431,8 @@ def test_operators_of_the_first_years_may_say_that_they_are_not_trained() -> Non
     imported = import_model(model(nodes, {"x": [2, 3]}, ["y"], statistics, opset=6).SerializeToString())
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_allclose(run(imported, {"x": x})[0], (x - 0.5) + 1, rtol=1e-6)
+
+
+def test_a_node_may_have_a_hundred_inputs() -> None:
+    proto = model([node("Concat", "x " * 100, "y", axis=1)], {"x": [2, 1]}, ["y"])
+    check(proto, import_model(proto.SerializeToString()), {"x": np.float32([[1], [2]])})
