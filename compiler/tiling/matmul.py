@@ -100,8 +100,11 @@ def _counting(master: Master) -> list[int]:
 
 def _stay_apart(block: Any, master: Master, matrices: int, chip: Chip) -> bool:
     """Whether matrices are work for most cores, and to load all that they are multiplied with takes no longer than to
-    wait for another core: as long as each stays on its core, kernels wait for no others.
+    wait for another core: as long as each stays on its core, kernels wait for no others. Single rows stay with others:
+    the matrix unit takes as long for one as for a fractal of them.
     """
+    if all(master.extents[at] == 1 for at in master.axes("m")):
+        return False
     size = prod(master.extents[at] for role in ("n", "k") for at in master.axes(role))
     loaded = size * DTYPES[cube.isa_dtype(operands_of(block)[1].source)].itemsize / chip.path["ddr_l1"].bytes_per_cycle
     return matrices >= FILLED * ceil_to(matrices, chip.cores) and loaded <= chip.sync.cross_flag_cycles

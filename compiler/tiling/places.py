@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any
 
@@ -19,7 +20,7 @@ from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 from compiler.tir.near import strided, strides_of_parameters
 from compiler.tir.rewriter import loop_with, uses
-from compiler.tir.sblocks import block_with
+from compiler.tir.sblocks import block_with, distinct, point
 from compiler.tir.scopes import ISA_DTYPE
 from compiler.tir.structure import structural_map, structural_walk
 
@@ -64,13 +65,42 @@ def in_one_matrix(func: Any, product: str, outer: Sequence[int], rows_axis: int)
 
     ``outer``: the axes of its block ``product`` that count matrices, those before that of the rows.
     """
+    made = _read_at_single_rows(func)
     for first in reversed(outer):
         for axis in range(first, rows_axis):
-            places = _places(func, product, axis)
+            places = _places(made, product, axis)
             if places is None:
                 return func
-            func = places.rewritten(func, prod(places.extents))
-    return func
+            made = places.rewritten(made, prod(places.extents))
+    return made
+
+
+def _read_at_single_rows(func: Any) -> Any:
+    """The function with reads of single rows at the axis that counts them: operators that broadcast read those at 0.
+
+    ::
+
+        c[i, j, n] = a[i, 0, n]   ->   a[i, j, n]     # j counts one row
+    """
+
+    def block(node: Any) -> Any:
+        axes = list(node.iter_vars)
+        single = {outer.var: row.var for outer, row in pairwise(axes) if int(row.dom.extent) == 1}
+        if node.init is not None or not single:
+            return node
+
+        def at_rows(load: Any) -> Any:
+            indices = list(load.indices)
+            for axis, (outer, index) in enumerate(pairwise(load.indices), 1):
+                if outer in single and isinstance(index, tirx.IntImm) and int(load.source.shape[axis]) == 1:
+                    indices[axis] = single[outer]
+            return tirx.BufferLoad(load.source, indices)
+
+        body, found = structural_map(node.body, (ir.TensorLoad, at_rows)), list[Any]()
+        structural_walk(body, (ir.TensorLoad, lambda load: found.append(point(load.source, load.indices))))
+        return block_with(node, body=body, reads=distinct(found))
+
+    return structural_map(func, (s_tir.SBlock, block))
 
 
 def _places(func: Any, first: str, axis: int) -> _Places | None:

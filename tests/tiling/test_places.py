@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tvm import te, tirx
 
+from compiler.operators.arithmetic import add
 from compiler.operators.convolution import convolution
 from compiler.operators.matmul import matmul
 from compiler.target import load_chip
@@ -130,6 +131,20 @@ def added(x: te.Tensor, w: te.Tensor, other: te.Tensor) -> te.Tensor:
 )
 def test_rows_of_many_matrices_are_those_of_one(shapes: list[tuple[int, ...]], expected: tuple[int, int]) -> None:
     assert batches_of_a_product(added, *shapes) == expected
+
+
+def test_matrices_that_are_work_for_all_cores_stay_apart_but_single_rows() -> None:
+    assert batches_of_a_product(matmul, (100, 2, 64), (64, 64)) == (100, 2)
+    assert batches_of_a_product(matmul, (100, 1, 64), (64, 64)) == (1, 100)
+
+
+def test_single_rows_are_those_of_one_matrix_where_what_follows_broadcasts() -> None:
+    def moved(x: te.Tensor, w: te.Tensor, bias: te.Tensor, other: te.Tensor) -> te.Tensor:
+        return add(add(bias, matmul(x, w)), other)
+
+    assert batches_of_a_product(moved, (40, 1, 64), (64, 48), (48,), (40, 1, 48)) == (1, 40)
+    assert batches_of_a_product(moved, (2, 20, 1, 64), (64, 48), (48,), (2, 20, 1, 48)) == (1, 40)
+    assert batches_of_a_product(moved, (40, 1, 64), (64, 48), (48,), (40, 48)) == (40, 1)  # by another axis
 
 
 def test_rows_of_a_band_are_those_of_one_matrix_where_they_lie_evenly() -> None:
