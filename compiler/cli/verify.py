@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--atol",
         type=_tolerance,
-        help=f"absolute tolerance (default: {ATOL}; of 16 bits, where neither is given, a result is right, too, that "
-        f"is as near as another one of its length whose cosine with it is {HALF_COSINE})",
+        help=f"absolute tolerance (default: {ATOL}; of 16 bits or quantised, where neither is given, a result is right "
+        f"too that is as near as another one of its length whose cosine with it is {HALF_COSINE}, or within one step)",
     )
     parser.add_argument(
         "--input", dest="inputs", metavar="NAME=FILE", help="the array for an input, a .npy file", **many
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.frontend.load import load_model, with_data_inside
     from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
-    from compiler.report.reference import has_halves, reference_of, with_every_output
+    from compiler.report.reference import has_halves, quantises, reference_of, with_every_output
 
     load_operators(options["ops"])
     model: Any = with_data_inside(load_model(args.model))
@@ -70,12 +70,12 @@ def run(args: argparse.Namespace) -> int:
     name, reference = reference_of(model)
     loaded = load(compile_shown(args, model if args.layers else args.model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
-    is_half = args.precision in ("fp16", "bf16") or has_halves(model)
+    rounds = args.precision in ("fp16", "bf16") or has_halves(model) or quantises(model)
     is_given = args.rtol is not None or args.atol is not None
     rtol, atol = (RTOL if args.rtol is None else args.rtol), (ATOL if args.atol is None else args.atol)
-    tolerance = Tolerance(rtol, atol, HALF_COSINE if is_half and not is_given else None)
-    found = _compared(loaded, reference.run(inputs), inputs, tolerance)
+    tolerance = Tolerance(rtol, atol, HALF_COSINE, steps=1) if rounds and not is_given else Tolerance(rtol, atol)
     nodes = {name: node for node in model.graph.node for name in node.output if name}
+    found = _compared(loaded, reference.run(inputs), inputs, tolerance, nodes)
     if args.layers:
         order = {name: index for index, name in enumerate(nodes)}
         found.sort(key=lambda one: order.get(one.name, len(order)))
@@ -89,12 +89,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(
-    loaded: LoadedModel, expected: dict[str, np.ndarray], inputs: dict[str, np.ndarray], tolerance: Tolerance
+    loaded: LoadedModel,
+    expected: dict[str, np.ndarray],
+    inputs: dict[str, np.ndarray],
+    tolerance: Tolerance,
+    nodes: dict[str, Any],
 ) -> list[Comparison]:
-    from compiler.report.comparison import compare
+    from dataclasses import replace
 
-    actual = loaded.run(inputs, hazards=True)
-    return [compare(name, expected[name], array, tolerance) for name, array in actual.items()]
+    from compiler.report.comparison import compare
+    from compiler.report.reference import counts_steps
+
+    exact, found = replace(tolerance, steps=0), []
+    for name, array in loaded.run(inputs, hazards=True).items():
+        own = tolerance if counts_steps(expected[name].dtype, nodes.get(name)) else exact
+        found.append(compare(name, expected[name], array, own))
+    return found
 
 
 def _node_text(node: Any) -> str:

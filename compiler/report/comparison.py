@@ -12,12 +12,14 @@ class Tolerance:
     """An element is right within ``atol + rtol * |expected|``.
 
     An array of less precise floats is right, too, that is no further from the expected one, as a share of its length,
-    than one of the same length whose cosine with it is ``cosine``.
+    than one of the same length whose cosine with it is ``cosine``. Integers are equal, but for those that count
+    ``steps`` of something that was rounded: they are right as floats are, or within so many.
     """
 
     rtol: float = 1e-3
     atol: float = 1e-4
     cosine: float | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Comparison:
 
 
 def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance) -> Comparison:
-    """NaN equals NaN, an infinity the same infinity; integers and bools have to be equal."""
+    """NaN equals NaN, an infinity the same infinity; bools, and integers that count no steps, have to be equal."""
     if expected.shape != actual.shape:
         fault = f"has shape {list(actual.shape)}; expected is {list(expected.shape)}"
         return Comparison(name, expected.shape, float("inf"), 0.0, expected.size, fault)
@@ -41,8 +43,8 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
     same = (wide == other) | (np.isnan(wide) & np.isnan(other))
     with np.errstate(all="ignore"):
         error = np.where(same, 0.0, np.abs(other - wide))
-        allowed = tolerance.atol + tolerance.rtol * np.abs(wide)
-    exact = expected.dtype.kind in "biu"
+        allowed = tolerance.steps or tolerance.atol + tolerance.rtol * np.abs(wide)
+    exact = expected.dtype.kind == "b" or (expected.dtype.kind in "iu" and not tolerance.steps)
     wrong = ~same if exact else ~same & ~(error <= np.where(np.isfinite(wide), allowed, 0.0))
     first = int(np.flatnonzero(wrong)[0]) if wrong.any() else -1
     similarity = _cosine(wide, other)

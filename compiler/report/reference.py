@@ -68,6 +68,17 @@ def has_halves(model: Any) -> bool:
     return any(dtype in halves for dtype in (*values, *known, *casts))
 
 
+def quantises(model: Any) -> bool:
+    """Whether nodes of a model round floats to integers: what lies beside the middle of two may become either."""
+    return any("Quantize" in node.op_type or node.op_type.startswith("QLinear") for node in model.graph.node)
+
+
+def counts_steps(dtype: np.dtype[Any], node: Any) -> bool:
+    """Whether integers of a model that rounds are what was rounded, or are summed up from that; indices are not."""
+    is_sum = node is not None and node.op_type in ("ConvInteger", "MatMulInteger")
+    return dtype.kind in "iu" and (is_sum or dtype.itemsize <= 2)
+
+
 def reference_of(model: Any) -> tuple[str, Any]:
     """What computes a model for comparison, and what that is called; `model` is an onnx.ModelProto."""
     from compiler.report.declared_types import declared_nodes

@@ -64,6 +64,34 @@ def test_a_tolerance_that_is_given_holds_for_half_precision_too(tmp_path: Path, 
     assert main(["verify", str(saved(tmp_path)), "--chip", "tiny", "--precision", "fp16", "--rtol", "1e-2"]) == 0
 
 
+@pytest.mark.parametrize("layers", [[], ["--layers"]])
+def test_what_is_quantised_may_be_a_step_off_but_indices_may_not(
+    layers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("ArgMax", ["x"], ["best"], axis=1),
+    ]
+    known = [numpy_helper.from_array(np.float32(0.01), "scale"), numpy_helper.from_array(np.uint8(128), "zero")]
+    outputs = [value("q", TensorProto.UINT8, [1, 40]), value("best", TensorProto.INT64, [1, 1])]
+    graph = helper.make_graph(nodes, "g", [value("x", TensorProto.FLOAT, [1, 40])], outputs, known)
+    path = tmp_path / "quantised.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    run, off = LoadedModel.run, {"q": 1, "best": 0}
+
+    def changed(self: LoadedModel, inputs: Mapping[str, Any], **options: Any) -> dict[str, np.ndarray]:
+        outputs = run(self, inputs, **options)
+        return {name: np.where(array < 200, array + off[name], array) for name, array in outputs.items()}
+
+    monkeypatch.setattr(LoadedModel, "run", changed)
+    verified = ["verify", str(path), "--chip", "tiny", *layers]
+    assert main(verified) == 0
+    assert main([*verified, "--atol", "0"]) == 11
+    off["best"] = 1
+    assert main(verified) == 11
+
+
 def test_a_model_of_halves_is_compared_by_direction_too(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [3, 7, 11])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)

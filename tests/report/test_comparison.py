@@ -53,3 +53,12 @@ def test_less_precise_floats_may_be_compared_by_direction() -> None:
 def test_shapes_have_to_be_the_same() -> None:
     found = compare("x", np.zeros((2, 3)), np.zeros((3, 2)), Tolerance())
     assert found.fault == "has shape [3, 2]; expected is [2, 3]"
+
+
+def test_integers_that_count_steps_may_be_one_off_or_near() -> None:
+    expected = np.arange(100, dtype=np.uint8)
+    for actual in (expected + np.uint8(1), np.where(expected == 50, 54, expected).astype(np.uint8)):
+        assert compare("x", expected, actual, Tolerance(0, 0, 0.999)).fault
+        assert not compare("x", expected, actual, Tolerance(0, 0, 0.999, steps=1)).fault
+    assert compare("x", expected, expected[::-1], Tolerance(0, 0, 0.999, steps=1)).fault
+    assert compare("x", expected, expected + np.uint8(2), Tolerance(steps=1)).wrong == 100
