@@ -32,6 +32,7 @@ from compiler.frontend.gathered_grids import GRIDS
 from compiler.frontend.gathered_rows import GATHERED
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import INNER_AXES, Rewrite
+from compiler.frontend.joined_windows import WINDOWS
 from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
 from compiler.frontend.left_products import LEFT
 from compiler.frontend.load import Model
@@ -52,7 +53,7 @@ from compiler.operators import Declared, find, refusals
 
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
-for _rewrites in (INNER_AXES, ASSIGNED, GATHERED, GRIDS, LEFT, PLAIN, PADDED, SCATTERED):
+for _rewrites in (INNER_AXES, ASSIGNED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
