@@ -140,7 +140,7 @@ def _lines(
     culprit: str,
     reference: str,
 ) -> Iterator[str]:
-    rows = [("tensor", "shape", "largest error", "cosine", "wrong", "")]
+    rows = [("tensor", "shape", "largest error", "cosine", "outside", "")]
     for one in found:
         verdict = "WRONG" if one.fault else "right"
         cosine = f"{one.cosine:.6f}"
