@@ -48,16 +48,16 @@ class Affine:
         # A constant is an operand, or is in the function, which names it beside its other attributes.
         is_second = call.operands[-1] is constant or "y" in call.attributes
         terms_with = _ARITHMETIC[call.operator][0 if is_second else 1]
-        of_channels = _of_channels(constant, x.shape)
-        if terms_with is None or of_channels is None or call.results[0].shape != x.shape:
+        own = of_channels(constant, x.shape)
+        if terms_with is None or own is None or call.results[0].shape != x.shape:
             return None
         with np.errstate(all="ignore"):
-            factor, shift = (np.broadcast_to(term, x.shape[1:2]) for term in terms_with(of_channels))
+            factor, shift = (np.broadcast_to(term, x.shape[1:2]) for term in terms_with(own))
         # What is not finite meets zeros in weights that it did not meet behind the sum.
         return Affine(call, x, factor, shift) if np.isfinite([factor, shift]).all() else None
 
 
-def _of_channels(constant: Value, shape: tuple[int, ...]) -> Array | None:
+def of_channels(constant: Value, shape: tuple[int, ...]) -> Array | None:
     """One element for each channel of a map, or one for all."""
     own = (1,) * (len(shape) - len(constant.shape)) + constant.shape
     if len(own) != len(shape) or len(shape) < 2 or any(extent != 1 for at, extent in enumerate(own) if at != 1):

@@ -67,6 +67,7 @@ def import_model(
     in, and are no longer inputs of the result. Raises what `load_model` raises, UsageError for shapes that are missing
     or do not fit, and UnsupportedError and InvalidError with the problems of all nodes.
     """
+    from compiler.frontend.group_norms import fuse_group_norms
     from compiler.frontend.importer import Importer
     from compiler.frontend.joined_products import join_products
     from compiler.frontend.module import emit_module
@@ -83,6 +84,7 @@ def import_model(
     named = {info.name: (info, value) for info, value in zip(graph.output, made, strict=True)}
     outputs = [value for _, value in named.values()]
     importer.graph.calls = fuse_norms(importer.graph, outputs)
+    importer.graph.calls = fuse_group_norms(importer.graph, outputs)
     importer.graph.calls = as_products(importer.graph, outputs)
     importer.graph.calls = join_products(importer.graph, outputs)
     emitted = emit_module(importer.graph, inputs, outputs)
