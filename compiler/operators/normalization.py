@@ -28,7 +28,7 @@ _LONG = 4  # blocks
 # As attributes are. Beside smaller ones what fp16 rounds small differences by is large,
 _COARSE_EPSILON = float(np.float32(1e-6))
 _LEAST_EPSILON = float(np.float32(1e-12))  # and smaller ones than this hide nothing
-_FEW_ELEMENTS = 5 * 2**13  # of all rows: below that more instructions on a core take longer than fewer bytes save,
+_FEW_ELEMENTS = 2**15  # of all rows: below that more instructions on a core take longer than fewer bytes save,
 _SHORT_ROW = 2**11  # where no row, which one core has, is longer
 _FEW_FOR_OWN_FACTORS = 2**16
 _MOST_ELEMENTS = 2**15  # of a row: the sums of their squares are numbers of fp16 that are no denormals
