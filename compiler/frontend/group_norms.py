@@ -21,7 +21,8 @@ def fuse_group_norms(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call
         f(reshape(group_norm(x)))                                 ->  reshape(f(group_norm(x)))
 
     1. Scale and bias are known, and of each channel. Nothing else reads what is computed on the way.
-    2. f computes element by element, of nothing but such reshaped norms, and of what is in it.
+    2. f is an operator of ONNX that computes element by element, of such reshaped norms and of known numbers only:
+       others may compute by where an element stands.
     """
     return list(_Norms(graph, Counter(outputs)).calls())
 
@@ -64,7 +65,7 @@ class _Norms:
 
     def _before_view(self, call: Call) -> list[Call]:
         recipe = self.graph.recipes.get(call.function)
-        if recipe is None or recipe.declared.schedule != "elementwise" or len(call.results) != 1:
+        if recipe is None or recipe.declared.schedule != "elementwise" or "::" in recipe.declared.full_name:
             return []
         shape = call.results[0].shape
         if not call.operands or any(each not in self.of_view or each.shape != shape for each in call.operands):
