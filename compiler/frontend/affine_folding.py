@@ -89,6 +89,19 @@ def scaled(graph: GraphBuilder, convolution: Call, affine: Affine) -> Call:
     return with_terms(graph, convolution, product, shifted if has_bias else None, affine.call)
 
 
+def chained(graph: GraphBuilder, first: Affine, second: Affine) -> Call:
+    """``affine(affine(x, f1, s1), f2, s2)`` -> ``affine(x, f1 * f2, s1 * f2 + s2)``."""
+    terms = first.factor * second.factor, first.shift * second.factor + second.shift
+    likes = first.call.operands[1:]
+    known = [
+        graph.constant(term, f"{like.name}_folded", like.element_type) for term, like in zip(terms, likes, strict=True)
+    ]
+    graph.apply(find_called(AFFINE), (first.x, *known), {})
+    made = graph.calls.pop()
+    nodes = tuple(dict.fromkeys((*first.call.nodes, *second.call.nodes)))
+    return Call(made.function, made.operands, second.call.results, nodes)
+
+
 def with_terms(graph: GraphBuilder, convolution: Call, weights: Array, bias: Array | None, last: Call) -> Call:
     """The same convolution with other weights and another bias, for what ``last`` makes of it.
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from compiler.frontend.affine_folding import Affine, is_known, scaled
+from compiler.frontend.affine_folding import AFFINE, Affine, chained, is_known, scaled
 from compiler.frontend.graph import Call, GraphBuilder, Value
 from compiler.frontend.summed_convolutions import summed
 
 
 def fold_convolutions(graph: GraphBuilder, calls: Sequence[Call], outputs: Iterable[Value]) -> list[Call]:
     """Convolutions whose channels are scaled and shifted, or which are added to others of the same map, as single ones.
+
+    What scales and shifts twice does so once: depthwise kernels of one element do no more.
 
     1. Nothing else reads what a convolution makes: it would have to be computed twice.
     2. Weights, bias, factor and shift are known, and are floats. They are rounded once, behind what is done to them.
@@ -34,10 +36,16 @@ class _Folding:
     def _after_one(self, call: Call) -> Call | None:
         affine = Affine.of(call)
         maker = None if affine is None else self._only_for_it(affine.x)
-        if affine is None or maker is None or not is_known(maker):
+        if affine is None or maker is None:
             return None
-        del self.made[affine.x]
-        return scaled(self.graph, maker, affine)
+        found = None
+        if is_known(maker):
+            found = scaled(self.graph, maker, affine)
+        elif call.operator == maker.operator == AFFINE and (before := Affine.of(maker)) is not None:
+            found = chained(self.graph, before, affine)
+        if found is not None:
+            del self.made[affine.x]
+        return found
 
     def _sum(self, call: Call) -> Call | None:
         if call.operator != "Add" or len(set(call.operands)) != 2:

@@ -99,3 +99,22 @@ def test_what_differs_stays(nodes: list[onnx.NodeProto], outputs: list[str]) -> 
     imported = import_model(given.SerializeToString())
     assert "Add" in operators(imported)
     check(given, imported, {"x": floats(1, 4, 6, 6), "z": floats(1, 4, 6, 6)}, rtol=1e-4, atol=1e-4)
+
+
+def test_branches_of_depthwise_kernels_that_are_normalised() -> None:
+    """As MobileOne has them: of one element, of nine, and of none."""
+    norms = [" ".join(f"{name}{at}" for name in NORM) for at in range(3)]
+    nodes = [
+        branch("a", pads=[1] * 4, group=6),
+        branch("c", group=6),
+        *(node("BatchNormalization", f"{x} {norms[at]}", f"n{at}") for at, x in enumerate("acx")),
+        node("Add", "n0 n1", "s"),
+        node("Add", "s n2", "y"),
+    ]
+    known = weights((6, 1, 3, 3), (6, 1, 1, 1))
+    for at in range(3):
+        known |= {f"{name}{at}": array for name, array in norm(6).items()}
+    given = model(nodes, {"x": [2, 6, 5, 4]}, ["y"], known)
+    imported = import_model(given.SerializeToString())
+    assert operators(imported) == CONVOLUTION
+    check(given, imported, {"x": floats(2, 6, 5, 4)}, rtol=1e-4, atol=1e-4)
