@@ -64,9 +64,9 @@ class Call:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the operator was called with beside its operands."""
+        """What the operator was called with beside its operands; of what it knows of these, a list of the elements."""
         found: dict[str, Any] = json.loads(str(self.function.attrs["tw.attributes"]))
-        return found
+        return {name: value["elements"] if isinstance(value, dict) else value for name, value in found.items()}
 
 
 @dataclass(frozen=True)

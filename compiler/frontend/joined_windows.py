@@ -56,30 +56,26 @@ class _Part:
         apart = graph.maker(value)
         if apart is None or apart.operator != "Unsqueeze" or len(value.shape) != len(apart.operands[0].shape) + 1:
             return None
-        if [axis] != [at % len(value.shape) for at in _elements(apart.attributes["axes"])]:
+        if [axis] != [at % len(value.shape) for at in apart.attributes["axes"]]:
             return None
         cut = graph.maker(apart.operands[0])
         perm = tuple(range(len(value.shape) - 1))
         if cut is not None and cut.operator == "Transpose":
-            perm = tuple(_elements(cut.attributes.get("perm")) or reversed(perm))
+            perm = tuple(cut.attributes.get("perm") or reversed(perm))
             cut = graph.maker(cut.operands[0])
         if cut is None or cut.operator != "Slice" or len(cut.operands) != 1:
             return None
-        (x,), starts, attributes = cut.operands, _elements(cut.attributes["starts"]), cut.attributes
-        if len(starts) != 1 or set(_elements(attributes.get("steps"))) - {1}:
+        (x,), attributes = cut.operands, cut.attributes
+        if len(attributes["starts"]) != 1 or set(attributes.get("steps") or (1,)) != {1}:
             return None
-        along = (_elements(attributes.get("axes")) or [0])[0] % len(x.shape)
-        extent, start = x.shape[along], starts[0]
+        along = (attributes.get("axes") or [0])[0] % len(x.shape)
+        extent, start = x.shape[along], attributes["starts"][0]
         start = min(max(start + extent if start < 0 else start, 0), extent)
         return _Part(x, along, start, cut.results[0].shape[along], perm)
 
     def is_like(self, other: _Part) -> bool:
         ours, theirs = ((one.axis, one.length, one.perm) for one in (self, other))
         return self.x is other.x and ours == theirs
-
-
-def _elements(known: Any) -> list[int]:
-    return list(known["elements"] if isinstance(known, dict) else known or [])
 
 
 WINDOWS: Mapping[str, Rewrite] = {"Concat": windows}

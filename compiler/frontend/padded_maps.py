@@ -64,19 +64,15 @@ def _zeros_around(call: Call) -> tuple[int, ...] | None:
     if call.operator != "Pad" or len(call.operands) != 1 or len(call.results[0].shape) < 3:
         return None
     attributes, rank = call.attributes, len(call.results[0].shape)
-    value = attributes.get("constant_value")
-    if attributes.get("mode", "constant") != "constant" or any(_elements(value) or [attributes.get("value", 0.0)]):
+    value = attributes.get("constant_value") or [attributes.get("value", 0.0)]
+    if attributes.get("mode", "constant") != "constant" or any(value):
         return None
-    counts, axes = _elements(attributes["pads"]), _elements(attributes.get("axes")) or range(rank)
+    counts, axes = attributes["pads"], attributes.get("axes") or range(rank)
     before, behind = [0] * rank, [0] * rank
     for at, axis in enumerate(axes):
         before[axis], behind[axis] = counts[at], counts[len(counts) // 2 + at]
     is_outside = min(before + behind) >= 0 and not any(before[:2] + behind[:2])
     return (*before[2:], *behind[2:]) if is_outside else None
-
-
-def _elements(known: Any) -> list[Any]:
-    return known["elements"] if isinstance(known, dict) else []
 
 
 PADDED: Mapping[str, Rewrite] = {"Conv": of_convolution, "MaxPool": of_maxima}

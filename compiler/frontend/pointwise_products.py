@@ -76,8 +76,7 @@ def _is_to(call: Call, place: int) -> bool:
     if call.operator != MOVE or rank < 3:
         return False
     order = [0, rank - 1, *range(1, rank - 1)] if place == 1 else [0, *range(2, rank), 1]
-    perm = call.attributes.get("perm")
-    return list(perm["elements"] if isinstance(perm, dict) else perm or reversed(range(rank))) == order
+    return list(call.attributes.get("perm") or reversed(range(rank))) == order
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class _Pointwise:
         if call.operator != CONVOLUTION or len(call.operands) not in (2, 3):
             return None
         _, packed, *bias = call.operands
-        attributes: dict[str, Any] = {name: _numbers(value) for name, value in call.attributes.items()}
+        attributes = call.attributes
         if packed.constant is None or any(value.constant is None for value in bias):
             return None
         if not np.issubdtype(packed.constant.dtype, np.floating) or packed.constant.shape[:1] != (1,):
@@ -103,10 +102,6 @@ class _Pointwise:
         weights = packed.constant[0, 0, :, 0, 0].transpose(0, 2, 1).reshape(-1, outputs)[:channels]
         added = None if not bias else np.asarray(bias[0].constant)[:outputs].astype(weights.dtype)
         return _Pointwise(np.ascontiguousarray(weights), added)
-
-
-def _numbers(value: Any) -> Any:
-    return value["elements"] if isinstance(value, dict) else value
 
 
 def _in_one(batch: int, places: int, channels: int, last: bool) -> list[int]:

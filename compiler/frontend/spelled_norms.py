@@ -134,7 +134,7 @@ def _first_axis(mean: Call, x: Value) -> int | None:
     axes = attributes.get("axes")
     if not attributes.get("keepdims", True) or axes is None or len(mean.operands) != 1:
         return None
-    axes = sorted(axis % rank for axis in (axes["elements"] if isinstance(axes, dict) else axes))
+    axes = sorted(axis % rank for axis in axes)
     return axes[0] if axes and axes == list(range(axes[0], rank)) else None
 
 
