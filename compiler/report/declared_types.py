@@ -1,4 +1,4 @@
-"""What an ONNX graph does not say of operators that ONNX does not know: the types of their results.
+"""What an ONNX graph does not say of operators that ONNX does not know, or not well: the types of their results.
 
 The rule is the operator's own declaration: its function is called for the shapes that it is given. One that is composed
 of others is, in a graph of its own.
@@ -39,16 +39,22 @@ def declared_nodes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, Declare
 
 
 def untyped_nodes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, Declared]]:
-    """Those, and those of operators that are composed here of others, such as onnxruntime's."""
+    """Those, and those of operators that are composed here of others, such as onnxruntime's, or ONNX's group norm."""
     functions = {(function.domain, function.name) for function in model.functions}
     found = []
     for node in model.graph.node:
         domain = "" if node.domain in _OWN else node.domain
-        if (node.domain, node.op_type) not in functions and not onnx.defs.has(node.op_type, domain=domain):
+        if (node.domain, node.op_type) not in functions and not _has_types(node.op_type, domain):
             declared = find(domain, node.op_type)
             if declared is not None:
                 found.append((node, declared))
     return found
+
+
+def _has_types(operator: str, domain: str) -> bool:
+    """Whether ONNX can say what an operator makes."""
+    has_schema = onnx.defs.has(operator, domain=domain)
+    return has_schema and onnx.defs.get_schema(operator, domain=domain).has_type_and_shape_inference_function
 
 
 def with_declared_types(model: onnx.ModelProto, weights: Collection[str] = ()) -> onnx.ModelProto:

@@ -70,6 +70,17 @@ def test_what_operators_make_that_onnx_does_not_know_is_known() -> None:
     assert found.ddr_bytes >= 2 * (4 * 8 + 4 * 2000 + 32 * 2000)
 
 
+def test_what_onnx_infers_nothing_of_is_known() -> None:
+    """Of a group norm; the product behind it counts all the same."""
+    nodes = [
+        node("GroupNormalization", "x scale bias", "n", num_groups=2),
+        node("Conv", "n w", "y"),
+    ]
+    constants = {"scale": weights(4), "bias": weights(4), "w": weights(8, 4, 1, 1)}
+    found = work(nodes, {"x": (1, 4, 5, 5)}, ["y"], constants, 21)
+    assert found.macs == {"fp16": 8 * 4 * 25}
+
+
 def test_their_shapes_may_be_those_of_what_else_is_there() -> None:
     nodes = [
         node("Shape", "mask", "shape", start=1),
