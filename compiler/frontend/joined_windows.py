@@ -22,7 +22,10 @@ def windows(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) 
     first = values[0] if values else None
     if len(values) < _LEAST or first is None or not first.shape:
         return None
-    axis = int(attributes["axis"]) % len(first.shape)
+    rank, axis = len(first.shape), int(attributes.get("axis", 1))  # what it was until opset 3 where none is given
+    if not -rank <= axis < rank:
+        return None
+    axis %= rank
     parts: list[_Part] = []
     for value in values:
         part = None if value is None else _Part.of(graph, value, axis)

@@ -12,7 +12,7 @@ from typing import Any
 from compiler.frontend.graph import Call, GraphBuilder, Value
 from compiler.frontend.inner_axes import Rewrite, Values
 
-_NO_LESS_THAN_ZERO = ("Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softplus", "Softmax")
+_NO_LESS_THAN_ZERO = ("Relu", "Sigmoid", "HardSigmoid", "Exp", "Softplus", "Softmax")
 
 
 def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:

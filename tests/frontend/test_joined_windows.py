@@ -56,3 +56,13 @@ def test_what_is_joined_otherwise_stays(starts: list[int], picked: bool) -> None
     imported = import_model(given.SerializeToString())
     assert ("Gather" in operators(imported)) == picked
     check(given, imported, {"x": RNG.standard_normal((2, 12)).astype(np.float32)}, rtol=0, atol=0)
+
+
+def test_the_first_operator_set_says_no_axis_for_the_second_one() -> None:
+    nodes = []
+    for i in range(8):
+        nodes.append(node("Slice", "x", f"part{i}", axes=[2], starts=[i], ends=[i + 3]))
+        nodes.append(node("Unsqueeze", f"part{i}", f"apart{i}", axes=[1]))
+    nodes.append(node("Concat", " ".join(f"apart{i}" for i in range(8)), "y"))
+    given = model(nodes, {"x": [1, 2, 12]}, ["y"], {}, opset=1)
+    assert "Gather" in operators(import_model(given.SerializeToString()))
