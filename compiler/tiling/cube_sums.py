@@ -23,11 +23,12 @@ from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.places import in_one_matrix
 from compiler.tiling.search import Work
-from compiler.tiling.stages import Effort, Stage, itemsize
+from compiler.tiling.stages import Effort, Stage
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.vector import SLOTS, Demand, Tile, VectorSpace, work_of
 from compiler.tiling.vector_blocks import new_schedule, result_blocks, root_blocks
 from compiler.tir.row_sums import NARROW, ON_CUBE, WIDE, plain, squared, summed
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import structural_walk
 
 LEAST_COLUMNS = 128  # of a row: shorter ones are soon summed

@@ -14,7 +14,6 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.runtime import DataType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -24,6 +23,7 @@ from compiler.target import Chip
 from compiler.tiling.blocks import UB
 from compiler.tiling.footprint import BLOCK_BYTES
 from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import structural_map, structural_walk
 
 # UB that the buffers of each attempt may fill: the rest is for temporaries of split expressions.
@@ -66,7 +66,7 @@ def _buffers(func: Any) -> _Buffers:
 
 
 def _bytes(buffer: Any) -> int:
-    size = prod(int(n) for n in buffer.shape) * ceil_div(DataType(buffer.dtype).bits, 8)
+    size = prod(int(n) for n in buffer.shape) * itemsize(buffer.dtype)
     return ceil_div(size, BLOCK_BYTES) * BLOCK_BYTES
 
 

@@ -16,7 +16,6 @@ from math import prod
 from typing import Any
 
 from tvm import ir, sym, tirx
-from tvm.runtime import DataType
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal
 
@@ -27,6 +26,7 @@ from compiler.tiling.blocks import DATA_PARALLEL, REDUCTION, block_facts
 from compiler.tiling.in_parts import InParts, Part, function
 from compiler.tir.rewriter import substitute
 from compiler.tir.sblocks import distinct, point
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import items, structural_map, structural_walk
 
 SWITCH = "split-rows"  # what ablations call it
@@ -126,7 +126,7 @@ def _cut(nest: _Nest, chip: Chip, border: float) -> _Cut | None:
     rows = prod(extents[var] for var in before)
     wide = prod(extents[var] for var in behind)
     most = chip.cores // (rows * ceil_div(wide, PIECE))
-    size = prod(extents.values()) // max(1, rows) * ceil_div(DataType(load.source.dtype).bits, 8)
+    size = prod(extents.values()) // max(1, rows) * itemsize(load.source.dtype)
     if most < 2 or size / chip.path["ddr_ub"].bytes_per_cycle < BORDERS * border:
         return None
     innermost = _uses(load.indices[-1], long)

@@ -9,14 +9,13 @@ from math import prod
 from typing import Any
 
 from tvm import ir, tirx
-from tvm.runtime import DataType
 from tvm.s_tir import SBlock
 
-from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.blocks import block_facts
 from compiler.tiling.in_parts import InParts, Part, function, mentions
 from compiler.tiling.plain import IN_PART
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import items, structural_walk
 
 SWITCH = "split-scatters"  # what ablations call it
@@ -32,7 +31,7 @@ def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
     data, *_, out = func.params
     if not _copies(copy, data, out) or any(mentions(nest, data) for nest in rest):
         return ()
-    if prod(int(n) for n in data.shape) * ceil_div(DataType(data.dtype).bits, 8) < LEAST_BYTES:
+    if prod(int(n) for n in data.shape) * itemsize(data.dtype) < LEAST_BYTES:
         return ()
     last = len(func.params) - 1
     copying = function(func, [data, out], [copy], [])

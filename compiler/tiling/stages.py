@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
 from tvm import ir, tirx
-from tvm.runtime import DataType
 
 from compiler.isa.declarations import BLOCK_BYTES
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.timing import ceil_div
 from compiler.tiling.blocks import REDUCTION, BlockFacts, block_facts
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import structural_walk
 
 Lengths = tuple[int, ...]
@@ -327,15 +327,6 @@ def _bounded(a: Measure, most: int) -> Measure:
 
 
 # ---- what a stage costs ------------------------------------------------------------------------------------------
-
-
-def itemsize(dtype: Any) -> int:
-    return _itemsize(str(dtype))
-
-
-@cache
-def _itemsize(dtype: str) -> int:
-    return ceil_div(DataType(dtype).bits, 8)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,13 @@
-"""How TIR's storage scopes and element types are called in the instruction set."""
+"""How TIR's storage scopes and element types are called in the instruction set, and how many bytes an element has."""
 
 from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tvm.runtime import DataType
+
+from compiler.isa.timing import ceil_div
 
 MEMORY_OF_SCOPE: dict[str, str] = {
     "": "ddr",
@@ -28,3 +35,13 @@ ISA_DTYPE: dict[str, str] = {
 }
 
 TIR_DTYPE: dict[str, str] = {isa: tir for tir, isa in ISA_DTYPE.items()}
+
+
+def itemsize(dtype: Any) -> int:
+    """The bytes of an element."""
+    return _itemsize(str(dtype))
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    return ceil_div(DataType(dtype).bits, 8)

@@ -13,10 +13,10 @@ from compiler.codegen.instruction_form import BYTES
 from compiler.codegen.memory import free_bytes
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
-from compiler.tiling.stages import itemsize
 from compiler.tir.conditions import variables_of
 from compiler.tir.nests import leaf_nest, pitches
 from compiler.tir.rewriter import Rewriter, loads
+from compiler.tir.scopes import itemsize
 from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
