@@ -21,9 +21,10 @@ from tvm import s_tir, tirx
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.target import Chip
 from compiler.tiling import cube
+from compiler.tiling.effort import Effort
 from compiler.tiling.places import in_one_matrix
 from compiler.tiling.search import Work
-from compiler.tiling.stages import Effort, Stage
+from compiler.tiling.stages import Stage
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.vector import SLOTS, Demand, Tile, VectorSpace, work_of
 from compiler.tiling.vector_blocks import new_schedule, result_blocks, root_blocks

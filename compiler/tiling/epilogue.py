@@ -15,8 +15,10 @@ from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 from compiler.tiling import cube
 from compiler.tiling.blocks import block_facts
+from compiler.tiling.effort import effort
 from compiler.tiling.masters import Master
-from compiler.tiling.stages import Known, Stage, effort
+from compiler.tiling.reads import Known
+from compiler.tiling.stages import Stage
 from compiler.tir.near import memory_of_parameter
 
 PIECE = 64  # positions of each of the last two axes, at most, for which the work is counted

@@ -20,7 +20,9 @@ from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import vector
 from compiler.tiling.blocks import UB, block_facts
-from compiler.tiling.stages import Place, Stage, effort, needs, stages_of
+from compiler.tiling.effort import effort
+from compiler.tiling.reads import Place
+from compiler.tiling.stages import Stage, needs, stages_of
 from compiler.tiling.transfers import transfer
 from compiler.tiling.vector import Demand, Load, Tile
 from compiler.tiling.vector_blocks import (

@@ -21,8 +21,9 @@ from typing import Any
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling import narrow_softmax, narrow_sums
+from compiler.tiling.effort import Effort, effort
 from compiler.tiling.search import Work, cheapest_first
-from compiler.tiling.stages import Effort, Made, Stage, effort, most_bytes, needs, stages_of
+from compiler.tiling.stages import Made, Stage, most_bytes, needs, stages_of
 from compiler.tiling.template import NoFeasibleTile, Tiled
 from compiler.tiling.transfers import Transfer, transfer
 from compiler.tiling.vector_blocks import (
