@@ -35,7 +35,7 @@ def main() -> int:
         shapes = {key: array.shape for key, array in zoo.inputs(name).items()}
         model = zoo.build(name).SerializeToString()
         kernels = driver.plan(model, chip, Options(options.precision, shapes), Observer())
-        fresh = {key: use for use in kernels.uses() if (key := kernels.key(use)) not in seen}
+        fresh = {key: use for use in kernels.uses() if (key := use.key) not in seen}
         seen |= set(fresh)
         before = checks.checked
         for use in fresh.values():

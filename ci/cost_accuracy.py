@@ -62,7 +62,7 @@ def jobs_of(names: Sequence[str], chip: Chip) -> Iterator[Job]:
     for name in names:
         model = model_kernels(name, chip)
         for use in model.uses():
-            key = model.key(use)
+            key = use.key
             if key not in seen:
                 seen.add(key)
                 yield Job(use.job.func, use.job.schedule, f"{name}: {use.job.name}")

@@ -65,7 +65,7 @@ def kernels_of(model_graph: Model, precision: str | None, chip: Chip) -> Iterato
     model = plan(made.finish({"y": result}).SerializeToString(), chip, Options(precision, cache=False), observer)
     found = dict[Any, Job]()
     for use in model.uses():
-        found.setdefault(model.key(use), use.job)
+        found.setdefault(use.key, use.job)
     for job in found.values():
         if machine_of(job, chip).content_hash == model.chip.content_hash:
             near = sorted(job.func.params.index(param) for param in near_parameters(job.func))

@@ -102,7 +102,7 @@ def distinct_kernels(names: Iterable[str], chip: Chip) -> list[Kernel]:
         waiting, seen = model.uses(), set[Any]()
         while waiting:
             use = waiting.pop(0)
-            key = model.key(use)
+            key = use.key
             if key in found or key in seen:
                 continue
             seen.add(key)

@@ -14,8 +14,9 @@ from compiler.codegen.residence import FarResult
 from compiler.cost import Unpredictable, predict_program
 from compiler.decisions import Decisions
 from compiler.frontend import Imported
+from compiler.kernel_uses import Step
 from compiler.kernels import Kernel, Road
-from compiler.model_kernels import ModelKernels, Step
+from compiler.model_kernels import ModelKernels
 from compiler.runtime.model import CompiledModel, HostSegment, ProgramSegment
 from compiler.timing import TIMING, cycles_of
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from compiler.errors import Diagnostics, InvalidError
 from compiler.kernel_pool import in_processes, processes_for
+from compiler.kernel_uses import Use
 from compiler.kernels import RANKING, NoRoadLeft
-from compiler.model_kernels import ModelKernels, Use
+from compiler.model_kernels import ModelKernels
 from compiler.schedule.chains import CHAIN, PAIR, POOLED, PREPARED, PRODUCTS, Chain, chains, with_functions
 from compiler.schedule.manual import Manual
 from compiler.schedule.noted import members_of
@@ -124,7 +125,7 @@ class _Choice:
         for part in {part.callees: part for part in chosen}.values():
             use = uses[tuple(name for call in part.calls for name in members_of(module, call))]
             kinds = self._kinds_of(part)
-            if together.key(use) == self.kernels.key(self.jobs[kinds]):
+            if use.key == self.jobs[kinds].key:
                 continue
             before, self.jobs[kinds] = self.cycles[kinds], use
             self._compile([kinds])
@@ -140,7 +141,7 @@ class _Choice:
             if call.callee in self.kinds:
                 continue
             use = alone.get(tuple(members_of(self.kernels.module, call)))
-            kind = numbers.setdefault(call.callee if use is None else self.kernels.key(use), len(numbers))
+            kind = numbers.setdefault(call.callee if use is None else use.key, len(numbers))
             self.kinds[call.callee] = kind
             if kind == len(problems):
                 problems.append(template.problem_alone(self.kernels.function(call), self.kernels.chip))

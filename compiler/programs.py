@@ -17,7 +17,8 @@ from compiler.decisions import Decisions
 from compiler.fetching import brought, is_whole, with_fetches
 from compiler.frontend import Imported
 from compiler.frontend import Port as ModelPort
-from compiler.model_kernels import ModelKernels, Step
+from compiler.kernel_uses import Step
+from compiler.model_kernels import ModelKernels
 from compiler.options import Options
 from compiler.runtime.model import CompiledModel, Port, ProgramSegment, Segment
 from compiler.target import Chip

@@ -117,7 +117,7 @@ def test_a_second_compilation_compiles_no_kernel(monkeypatch: pytest.MonkeyPatch
 
 def test_who_asks_behind_a_compilation_is_told_of_its_kernels(first: Compilation) -> None:
     (kernels,) = driver.last_plans(model(), TW1, Options(precision="fp16", jobs=1))
-    assert [kernels.key(use) for use in kernels.uses()] == [first.kernels.key(use) for use in first.kernels.uses()]
+    assert [use.key for use in kernels.uses()] == [use.key for use in first.kernels.uses()]
     (others,) = driver.last_plans(model(), TW1, Options(precision="fp16", jobs=1, cache=False))
     assert not others.together
 

@@ -15,7 +15,8 @@ from compiler import driver, kept_in_l1, one_piece
 from compiler.compilation import Compilation
 from compiler.errors import InvalidError
 from compiler.kept_in_l1 import SWITCH
-from compiler.model_kernels import ModelKernels, Use
+from compiler.kernel_uses import Use
+from compiler.model_kernels import ModelKernels
 from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.schedule.chains import PAIR, chains
@@ -106,7 +107,7 @@ def test_what_is_slower_in_the_program_than_when_it_was_compared_is_left(monkeyp
 
     def with_less_room(self: ModelKernels, chosen: Any) -> ModelKernels:
         other = in_program(self, chosen)
-        other._rooms = dict.fromkeys(other._rooms, LESS_BYTES)
+        other._jobs.rooms = dict.fromkeys(other._jobs.rooms, LESS_BYTES)
         return other
 
     def slower_with_less_room(self: ModelKernels, use: Use, *, simulated: bool) -> float:

@@ -60,7 +60,7 @@ def _why(args: argparse.Namespace, cache: KernelCache) -> dict[str, Any]:
     found: dict[Any, dict[str, Any]] = {}
     for part, kernels in enumerate(last_plans(args.model, chip, options)):
         for use in kernels.uses():
-            same = part, kernels.key(use)
+            same = part, use.key
             if same not in found:
                 why_not = cache.why_not(use.job.key(kernels.chip))
                 found[same] = {"nodes": kernels.nodes(use), "class": use.job.schedule, "uses": 0, "why_not": why_not}

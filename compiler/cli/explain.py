@@ -15,7 +15,8 @@ from compiler.errors import Problem, UsageError
 from compiler.report.tables import printable, some
 
 if TYPE_CHECKING:
-    from compiler.model_kernels import ModelKernels, Use
+    from compiler.kernel_uses import Use
+    from compiler.model_kernels import ModelKernels
     from compiler.report.explanation import Explanation
 
 MAX_KERNELS = 3
@@ -70,7 +71,7 @@ def _explain_node(args: argparse.Namespace) -> int:
 
     looked_up = [(kernels, lookup(kernels, args.what, args.node)) for kernels in last_plans(args.what, chip, options)]
     kernels, found = next((each for each in looked_up if each[1].uses), looked_up[0])
-    alike = _alike(kernels, found.uses)
+    alike = _alike(found.uses)
     shown = alike if args.all else alike[:MAX_KERNELS]
     explained = [(explain(kernels, uses[0]), uses[1:]) for uses in shown]
     if args.json:
@@ -94,11 +95,11 @@ def _explain_node(args: argparse.Namespace) -> int:
     return 0
 
 
-def _alike(kernels: ModelKernels, uses: tuple[Use, ...]) -> list[list[Use]]:
+def _alike(uses: tuple[Use, ...]) -> list[list[Use]]:
     """The uses by their kernel: what is the same kernel needs explaining once."""
     found: dict[Any, list[Use]] = {}
     for use in uses:
-        found.setdefault(kernels.key(use), []).append(use)
+        found.setdefault(use.key, []).append(use)
     return list(found.values())
 
 

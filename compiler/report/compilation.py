@@ -17,8 +17,8 @@ from compiler.runtime.model import CompiledModel, ProgramSegment
 
 if TYPE_CHECKING:
     from compiler.compilation import Compilation
+    from compiler.kernel_uses import Step
     from compiler.kernels import Kernel
-    from compiler.model_kernels import Step
     from compiler.schedule.noted import Searched
 
 SCHEMA_VERSION = 1

@@ -8,8 +8,9 @@ from typing import Any
 
 from compiler import graph
 from compiler.isa.disassembler import instruction_text
+from compiler.kernel_uses import Use
 from compiler.kernels import Choice, Kernel, NoRoadLeft, Road
-from compiler.model_kernels import ModelKernels, Use
+from compiler.model_kernels import ModelKernels
 from compiler.pipeline import Observer, kernel_passes
 from compiler.report.tables import shape_text, some
 from compiler.tir.scopes import ISA_DTYPE

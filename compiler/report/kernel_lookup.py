@@ -14,8 +14,9 @@ from compiler.driver import plan
 from compiler.errors import Problem, UnsupportedError, UsageError
 from compiler.frontend import load_model
 from compiler.frontend.naming import node_name, operator_name, quoted
+from compiler.kernel_uses import Use
 from compiler.kernels import NoRoadLeft
-from compiler.model_kernels import ModelKernels, Use
+from compiler.model_kernels import ModelKernels
 from compiler.options import Options
 from compiler.target import Chip
 
