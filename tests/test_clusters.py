@@ -10,14 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-from compiler import driver, model_kernels, pipeline
+from compiler import driver, pipeline
 from compiler.artifact import model_to_bytes
 from compiler.clusters import CLUSTERS, TOGETHER, clusters_of, of_all
 from compiler.codegen.residence import GraphBuffer
 from compiler.compilation import Compilation
 from compiler.cost.prediction import predict_program
 from compiler.frontend import import_model
-from compiler.kernels import NoRoadLeft, Road
 from compiler.options import Options
 from compiler.report.compilation import report_of
 from compiler.report.page.page import page
@@ -27,6 +26,7 @@ from compiler.target import Chip, load_chip
 from models.checks import run
 from passes.base import Pass
 from passes.graph.group_operators import GroupOperators
+from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
 TW1 = load_chip("tw1")
@@ -156,16 +156,7 @@ def test_a_report_counts_the_cores_of_all_clusters(divided: Any) -> None:
 
 
 def test_what_the_host_computes_a_part_of_stays_in_one_piece(divided: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse_pooling(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("emission", "no instruction")]) if "p" in job.name.split("+") else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse_pooling)
+    refuse_node(monkeypatch, "p")
     whole = network(BATCH)
     compiled = divided(whole, network(BATCH // 4))
     assert any(step.host for step in compiled.steps)

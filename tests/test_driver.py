@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,11 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler import api, driver, model_kernels
+from compiler import api, driver
 from compiler.kernels import NoRoadLeft, Road
 from compiler.options import Options
 from compiler.runtime.model import HostSegment
 from compiler.target import load_chip
+from tests.refused_kernels import refuse, refuse_node
 
 
 def model(
@@ -46,27 +46,9 @@ def run(source: bytes, chip: str = "tiny", **inputs: np.ndarray) -> dict[str, np
     return api.compile(source, chip).run(inputs, hazards=True)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, name: str, road: Road) -> None:
-    """Let kernels of the node of this name have no other road."""
-    refuse_where(monkeypatch, lambda job: name in job.name.split("+"), road)
-
-
-def refuse_where(monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[Any], bool], road: Road) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refusing(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [road]) if is_refused(job) else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refusing)
-
-
 def refuse_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels of several operators have no road."""
-    refuse_where(monkeypatch, lambda job: "+" in job.name, Road("a tile", "too large"))
+    refuse(monkeypatch, lambda job: "+" in job.name, Road("a tile", "too large"))
 
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
@@ -199,7 +181,7 @@ def test_an_operator_that_became_several_calls_is_taken_apart_with_its_group(mon
 
 
 def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, "b", Road("emission", "no instruction negates"))
+    refuse_node(monkeypatch, "b", Road("emission", "no instruction negates"))
     nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "b"), node("MatMul", "b x", "y")]
     w = np.eye(6, 4, dtype=np.float32)
     source = model(nodes, {"x": (4, 6)}, ["y"], w=w)
@@ -212,7 +194,7 @@ def test_what_the_chip_cannot_do_runs_on_the_host_with_its_reason(monkeypatch: p
 
 
 def test_without_host_kernels_such_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_kernels, "compile_jobs", lambda jobs, *rest: [NoRoadLeft(job.name, []) for job in jobs])
+    refuse(monkeypatch, lambda job: True)
     source = model([node("Relu", "x", "y")], {"x": (4, 6)}, ["y"])
     with pytest.raises(NoRoadLeft, match="TW2402"):
         driver.compile_model(source, load_chip("tiny"), Options(host_kernels=False))

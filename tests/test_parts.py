@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler import api, driver, graph, model_kernels
+from compiler import api, driver, graph
 from compiler.isa.model import dense_strides
-from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import TensorType, find
 from compiler.parts import Band, BandsOf, Parts, band_of, cut_offset, is_join, joined_bands, strides_of_view
 from compiler.runtime.model import ProgramSegment
 from compiler.target import load_chip
+from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
 SIZES = {"a": 10, "b": 20, "c": 30, "d": 40, "ab": 30, "abc": 60, "bc": 50}
@@ -326,16 +326,7 @@ def test_what_is_in_several_places_is_joined_by_a_kernel() -> None:
 
 
 def test_the_host_gets_tensors_that_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("emission", "refused")]) if "c" in job.name.split("+") else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse)
+    refuse_node(monkeypatch, "c")
     source, x = dense(1)
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert "abc" in {node for step in compilation.steps for node in step.nodes}

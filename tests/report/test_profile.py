@@ -1,8 +1,6 @@
 """Profiles of models that are several programs, and of models that are none."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -10,13 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler import model_kernels
 from compiler.cli.main import main
-from compiler.kernels import NoRoadLeft, Road
 from compiler.report import profile_text
 from compiler.report.model_bounds import ModelWork
 from compiler.report.page.page import page
 from compiler.report.profile import Profile, profile
+from tests.refused_kernels import refuse, refuse_node
 
 
 def softmax_between_products() -> onnx.ModelProto:
@@ -36,25 +33,13 @@ def softmax_between_products() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str], bool]) -> None:
-    """Let kernels of these names find no road."""
-    compile_jobs = model_kernels.compile_jobs
-
-    def refusing(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        roads = [Road("emission", "for a test")]
-        return [NoRoadLeft(j.name, roads) if wanted(j.name) else r for j, r in zip(jobs, results, strict=True)]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refusing)
-
-
 def profiled() -> Profile:
     model = softmax_between_products()
     return profile(compiler.load(compiler.compile(model, chip="tiny")), work=ModelWork(model))
 
 
 def test_programs_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, lambda name: "b" in name.split("+"))
+    refuse_node(monkeypatch, "b")
     found = profiled()
     first, second = found.layers
     assert [layer.program for layer in found.layers] == [0, 1]
@@ -70,7 +55,7 @@ def test_programs_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_program_has_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    refuse(monkeypatch, lambda name: "b" in name.split("+"))
+    refuse_node(monkeypatch, "b")
     file = tmp_path / "model.onnx"
     onnx.save(softmax_between_products(), file)
     assert main(["profile", str(file), "--chip", "tiny", "--trace", str(tmp_path / "trace.json")]) == 0
@@ -78,7 +63,7 @@ def test_every_program_has_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_model_of_which_nothing_runs_on_the_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, lambda name: True)
+    refuse(monkeypatch, lambda job: True)
     found = profiled()
     assert (found.cycles, found.layers, found.ratio) == (0, (), None)
     assert "Nothing went over DDR" in page(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,10 +10,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ci.random_cases import CHIPS
-from compiler import api, driver, graph, model_kernels
+from compiler import api, driver, graph
 from compiler.errors import InvalidError
 from compiler.frontend import import_model
-from compiler.kernels import NoRoadLeft, Road
 from compiler.operators import axes
 from compiler.options import Options
 from compiler.pipeline import Observer
@@ -27,6 +25,7 @@ from compiler.target import load_chip
 from passes.graph import schedule_bands
 from passes.graph.group_operators import GroupOperators
 from passes.graph.schedule_bands import ScheduleBands
+from tests.refused_kernels import refuse
 from tests.schedule import random_networks
 from tests.test_driver import model, node
 
@@ -185,14 +184,7 @@ def test_bands_that_make_the_program_slower_are_not_taken(monkeypatch: pytest.Mo
 
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on the host reads tensors that are no bands: then nothing is cut."""
-    compile_jobs = model_kernels.compile_jobs
-
-    def without_pooling(jobs: Any, *rest: Any) -> list[Any]:
-        failed = NoRoadLeft("pool", [Road("all", "none for this test")])
-        made = compile_jobs(jobs, *rest)
-        return [failed if job.schedule == "pooling" else one for job, one in zip(jobs, made, strict=True)]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", without_pooling)
+    refuse(monkeypatch, lambda job: job.schedule == "pooling")
     source = model(NODES, {"x": (1, 3, 30, 32)}, ["y"], **WEIGHTS)
     manual = told(banded("b", "d", "e", "g", count=3))
     compilation = driver.compile_model(source, load_chip("tiny"), Options(schedule=manual))

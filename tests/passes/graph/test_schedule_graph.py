@@ -10,9 +10,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler import api, driver, graph, model_kernels
+from compiler import api, driver, graph
 from compiler.frontend import import_model
-from compiler.kernels import NoRoadLeft, Road
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
 from compiler.schedule.automatic import Way
@@ -23,6 +22,7 @@ from compiler.target import load_chip
 from passes.graph import schedule_graph
 from passes.graph.group_operators import GroupOperators
 from passes.graph.schedule_graph import ScheduleGraph, scheduled
+from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
 RNG = np.random.default_rng(5)
@@ -160,16 +160,7 @@ def test_a_way_that_was_found_before_is_not_searched_for(monkeypatch: pytest.Mon
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on the host reads tensors that are no parts: then nothing is cut."""
     _force(monkeypatch, [4, 4, 4, 4, 4, 4, 4])
-    compile_jobs = model_kernels.compile_jobs
-
-    def refuse(jobs: Any, *rest: Any) -> Any:
-        results = compile_jobs(jobs, *rest)
-        return [
-            NoRoadLeft(job.name, [Road("emission", "refused")]) if "e" in job.name.split("+") else result
-            for job, result in zip(jobs, results, strict=True)
-        ]
-
-    monkeypatch.setattr(model_kernels, "compile_jobs", refuse)
+    refuse_node(monkeypatch, "e")
     source = model(NODES, SHAPES, ["y"], **WEIGHTS)
     compilation = driver.compile_model(source, load_chip("tiny"))
     assert sum(step.host is not None for step in compilation.steps) == 1
