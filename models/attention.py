@@ -6,16 +6,12 @@ Reshape copies the batch and the length (sizes of 0), so that neither needs to b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
 from models import initial
 from models.graph import Graph, Operand
 from models.layers import embedding, gelu, layer_norm, linear
-
-Rotation: TypeAlias = Callable[[str], str]
 
 
 def heads_of(graph: Graph, x: str, heads: int, size: int) -> str:

@@ -19,8 +19,6 @@ from compiler.runtime.model import ProgramSegment
 MAX_LINE = 2**31 - 1
 MAX_LABELS = MAX_LISTING = 1 << 20
 
-Labels = tuple[tuple[str, int], ...]
-
 
 def build(segments: Sequence[ProgramSegment]) -> list[dict[str, Any]]:
     """The lines as runs of equal steps, since most instructions stand one line below the one before."""

@@ -160,12 +160,11 @@ def product_bound(
     *,
     batch: int = 1,
     dtype: str = "fp16",
-    result: str | None = None,
     shared_weights: bool = False,
 ) -> Bound:
     """``[batch, m, k] x [batch, k, n]``; with ``shared_weights`` the right one is ``[k, n]``."""
     read = (batch * m * k + (1 if shared_weights else batch) * k * n) * ITEM_BYTES[dtype]
-    written = batch * m * n * ITEM_BYTES[result or dtype]
+    written = batch * m * n * ITEM_BYTES[dtype]
     return bound(chip, macs=batch * m * k * n, dtype=dtype, ddr_bytes=read + written)
 
 
@@ -195,23 +194,17 @@ def attention_bound(
     keys: int,
     depth: int,
     *,
-    value_depth: int | None = None,
     batch: int = 1,
     dtype: str = "fp16",
 ) -> Bound:
     """``softmax(Q K^T) V`` of ``batch`` heads in one kernel: the scores need no DDR, their exponentials a pass."""
-    out = depth if value_depth is None else value_depth
     return bound(
         chip,
-        macs=batch * queries * keys * (depth + out),
+        macs=batch * queries * keys * 2 * depth,
         dtype=dtype,
         vector_bytes=batch * queries * keys * ITEM_BYTES[dtype],
-        ddr_bytes=batch * ((queries + keys) * depth + (keys + queries) * out) * ITEM_BYTES[dtype],
+        ddr_bytes=batch * (queries + keys) * 2 * depth * ITEM_BYTES[dtype],
     )
-
-
-def softmax_bound(chip: Chip, shape: Sequence[int], *, dtype: str = "fp16") -> Bound:
-    return elementwise_bound(chip, shape, dtype=dtype)
 
 
 def normalization_bound(chip: Chip, shape: Sequence[int], *, parameters: int = 0, dtype: str = "fp16") -> Bound:

@@ -45,7 +45,6 @@ class ModelWork:
         self.facts = onnx_facts.read(model, precision, shapes, dims)
         self.needed = onnx_need.needs(self.facts)
         self._by_name = {name: node for node in self.facts.nodes for name in node.names}
-        self._makers = {v.name: node for node in self.facts.nodes for v in node.outputs if v is not None}
 
     @property
     def total(self) -> Work:
@@ -145,12 +144,6 @@ def model_bound(
     feeds: Mapping[str, np.ndarray] | None = None,
 ) -> Bound:
     return ModelWork(model, precision, shapes, dims, feeds).total.bound(chip)
-
-
-def kernel_bound(work: ModelWork, names: Collection[str], chip: Chip) -> Bound | None:
-    """Of the kernel that computes the nodes of these names; None where it is not known."""
-    found = work.of(names)
-    return found.bound(chip) if found is not None else None
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
