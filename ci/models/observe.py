@@ -149,7 +149,7 @@ class Observation:
         self.facts = {"cycles": ran.cycles, **program.sizes}
         if self.options.all_traces and self.options.traces:
             self._save_trace(program)
-        yield Passed("match", *_timed(started, _matches(manifest, self.case, model, expected, ran, program, inputs)))
+        yield Passed("match", *_timed(started, _matches(manifest, self.case, model, expected, ran, program)))
 
         started = time.monotonic()
         self.facts["seconds"] = started - self._started
@@ -188,7 +188,6 @@ def _matches(
     expected: Mapping[str, np.ndarray],
     ran: Ran,
     program: Compiled,
-    inputs: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
     matches = list(compare(expected, ran.outputs, manifest.tolerance, case.precision))
     faults = [f"{match.output}: {match.fault}" for match in matches if match.fault]

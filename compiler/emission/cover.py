@@ -103,7 +103,7 @@ class Cover:
         return math.inf if step is None else step.cycles
 
     def _leaf_cycles(self, term: Term) -> float:
-        return float(self._row_cycles("vcopy", (term.dtype if term.dtype != "bool" else "uint8", "1d"), 1, term))
+        return float(self._row_cycles("vcopy", (term.dtype if term.dtype != "bool" else "uint8", "1d"), term))
 
     def _stepped(self, term: Term, match: Match) -> Step | None:
         operands = tuple(bound for _, bound in match.tensors)
@@ -114,7 +114,7 @@ class Cover:
         if accumulates is not None and not self._may_accumulate(accumulates, operands, term):
             return None
         mods = match.mods_at("1d")
-        own = self._row_cycles(match.row.mnemonic, mods, len(match.row.tensors), term)
+        own = self._row_cycles(match.row.mnemonic, mods, term)
         # Of equal costs the fewest scalars: a row made for the case says more than one with a parameter.
         tie = 1e-3 * len(match.scalars)
         return Step(term, operands, below + own + tie, accumulates)
@@ -129,7 +129,7 @@ class Cover:
             return False
         return self.elements(accumulates) == self.elements(term)
 
-    def _row_cycles(self, mnemonic: str, mods: tuple[str, ...], tensors: int, term: Term) -> int:
+    def _row_cycles(self, mnemonic: str, mods: tuple[str, ...], term: Term) -> int:
         elements = max(1, min(_TYPICAL_ELEMENTS, self.elements(term)))
         cycles = row_cycles(mnemonic, mods, elements, self.chip)
         return cycles if isinstance(cycles, int) else 1_000_000

@@ -130,7 +130,7 @@ def _candidate(
             (nest.target.dtype, "3d"),
             {"dst": nest.target, "a": source},
             {
-                "dst": [_dense(dim, shape[k + 1 :]) if dim is None else dim.strides[0] for k, dim in enumerate(shape)],
+                "dst": [_dense(shape[k + 1 :]) if dim is None else dim.strides[0] for k, dim in enumerate(shape)],
                 "a": strides,
             },
             {
@@ -173,6 +173,6 @@ def _in_copy(strides: Sequence[int], bounds: Sequence[int]) -> list[int]:
     return [dense[at] for at in range(len(strides))]
 
 
-def _dense(dim: Dim | None, inner: list[Dim | None]) -> int:
+def _dense(inner: list[Dim | None]) -> int:
     """A stride for a dimension of one."""
     return max(1, prod(1 if one is None else one.bound for one in inner))

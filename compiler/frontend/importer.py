@@ -165,7 +165,7 @@ class Importer:
         try:
             with self.graph.inside(node_name(node)):
                 if any(isinstance(item, Unknown) for item in inputs):
-                    self._note_unsupported(node, scope)
+                    self._note_unsupported(node)
                     return [UNKNOWN] * len(node.output)
                 results = list(self._results(node, scope, inputs))
         except LimitError as error:
@@ -295,7 +295,7 @@ class Importer:
         attributes = site.scope.resolved(node)
         body = function_body(_with_attributes(node, attributes), domain_of(node.domain), opset, types)
         if body is None:
-            self._note_unsupported(node, site.scope)
+            self._note_unsupported(node)
             return [UNKNOWN] * len(node.output)
         # Such a function may leave out the imports; a model of another domain need not import ONNX's own.
         opsets = {"": self.limits.opset[1], **site.scope.opsets}
@@ -331,7 +331,7 @@ class Importer:
             return to_array(value, f"attribute {quoted(attribute.name)}", self.limits, None)
         return value
 
-    def _note_unsupported(self, node: onnx.NodeProto, scope: Scope) -> None:
+    def _note_unsupported(self, node: onnx.NodeProto) -> None:
         """Note an operator that nobody knows, once for all of its nodes."""
         domain = domain_of(node.domain)
         if find(domain, node.op_type) or function_key(node) in self.model.structure.functions:

@@ -80,7 +80,7 @@ class Expander:
                     elif word == "macro":
                         return
                 if depth == MAX_NESTING:
-                    self._only_outside(line, groups)
+                    self._only_outside(groups)
             except Fault as fault:
                 self.report(line, fault)
                 groups = iter(())
@@ -97,7 +97,7 @@ class Expander:
             self.report(line, fault)
             return None
 
-    def _only_outside(self, line: Line, groups: Iterator[Sequence[Line]]) -> None:
+    def _only_outside(self, groups: Iterator[Sequence[Line]]) -> None:
         if next(groups, None) is not None:
             self._stop(f"macros, repetitions and conditions are nested more than {MAX_NESTING} deep")
 

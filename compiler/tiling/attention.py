@@ -418,8 +418,8 @@ def describe(problem: Problem, tile: Tile) -> str:
 def apply(sch: Any, products: Sequence[Master], tile: Tile, chip: Chip) -> None:
     scores, values = products
     parameters = list(sch.mod["main"].params)
-    taken, slaves = cube.keep_result(sch, values.block, chip)
-    scores_taken, _ = cube.keep_result(sch, scores.block, chip)
+    taken, slaves = cube.keep_result(sch, values.block)
+    scores_taken, _ = cube.keep_result(sch, scores.block)
     between = _between(sch, scores, values)
     keys = max(values.extents[axis] for axis in values.axes("k"))
     steps = ceil_div(keys, tile.key_step) if tile.holds else 1

@@ -360,9 +360,9 @@ def apply(sch: Any, prepared: Prepared, tile: Tile, chip: Chip) -> None:
     scores, own_scores, values = masters_of(sch)
     parameters = list(sch.mod["main"].params)
     found = sch.get_sblock(prepared.largest)
-    taken, slaves = cube.keep_result(sch, values.block, chip)
-    scores_taken, _ = cube.keep_result(sch, scores.block, chip)
-    own_taken, _ = cube.keep_result(sch, own_scores.block, chip)
+    taken, slaves = cube.keep_result(sch, values.block)
+    scores_taken, _ = cube.keep_result(sch, scores.block)
+    own_taken, _ = cube.keep_result(sch, own_scores.block)
     apart = {sch.get(block) for block in (found, values.block, taken, *slaves)}
     between = [block for block in cube.followers(sch, scores_taken) if sch.get(block) not in apart]
     before = [block for block in cube.followers(sch, own_taken) if sch.get(block).name_hint.endswith(TWICE)]

@@ -169,7 +169,7 @@ def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile
     matrices = [sch.get_producers(master.block)[0] for master in masters]
     ends = [sch.get_producers(matrix)[0] for matrix in matrices[1:]]  # the last stage of each but the last one
     results = [sch.get(end).writes[0].source for end in (*ends, sch.get_output_blocks("root")[0])]
-    taken = [cube.keep_result(sch, master.block, chip)[0] for master in masters[:-1]]
+    taken = [cube.keep_result(sch, master.block)[0] for master in masters[:-1]]
     last = (masters[-1], matrices[-1], problems[-1], tiles[-1])
     placed, kept, trip, axes = convolution.place(sch, *last, chip, ORDER)
     trip = placed.trips[ORDER.index(WO)]

@@ -248,7 +248,7 @@ def place(
     """Cut the product and put its operands and stages at their loops; the loops, the feature map's block in L1, if
     there is one, the loop in which that comes, and its axes. How windows come beside the cube, ``bring`` may say.
     """
-    taken, slaves = cube.keep_result(sch, master.block, chip)
+    taken, slaves = cube.keep_result(sch, master.block)
     placed, stack = _cut(sch, master, problem, tile, order)
     windows = windows_of(problem, tile)
     once = tile.steps(problem) == 1

@@ -273,7 +273,7 @@ def _matrices_last(block: Any, index: int) -> list[int]:
 # ---- the result and what follows it ------------------------------------------------------------------------------
 
 
-def keep_result(sch: Any, master: Any, chip: Chip) -> tuple[Any, list[Any]]:
+def keep_result(sch: Any, master: Any) -> tuple[Any, list[Any]]:
     """Sum in L0C; the stage that takes the result out through the fixpipe, and the stages behind it in order."""
     consumers = sch.get_consumers(master)
     if not consumers:

@@ -123,7 +123,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
 
 
 def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) -> None:
-    taken, slaves = cube.keep_result(sch, master.block, chip)
+    taken, slaves = cube.keep_result(sch, master.block)
     batch, m, n = master.batch_axes(), master.axes("m"), master.axes("n")
     cuts: list[Cut] = [Cut(1, 1)] * len(master.roles)
     for axis, trips in zip(batch, tile.batch_trips, strict=True):

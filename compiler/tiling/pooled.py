@@ -71,7 +71,7 @@ class Pooling:
         """Whether all places become one, so that it means nothing in which order they are."""
         return all(axis.of_result is None for axis in self.axes[CHANNELS + 1 :])
 
-    def takes(self, tile: Tile, problem: Problem) -> bool:
+    def takes(self, tile: Tile) -> bool:
         """Whether a tile has whole windows; and, of all places, none of which lie between the columns of two rows."""
         if self.is_whole and tile.made_columns > tile.columns:
             return False
@@ -103,7 +103,7 @@ class PooledSpace:
     @cached_property
     def _all(self) -> list[Tile]:
         most = self.convolution.chip.memory.ub_bytes
-        able = (tile for tile in self.convolution.tiles() if self.pooling.takes(tile, self.problem))
+        able = (tile for tile in self.convolution.tiles() if self.pooling.takes(tile))
         return [tile for tile in able if self.taken(tile)["ub"] <= most]
 
     def work(self, tile: Tile) -> Work:

@@ -137,7 +137,7 @@ def space(func: Any, chip: Chip) -> PreparedSpace:
     far = _inputs(blocks or [sch.get(matrix)], sch.mod["main"])
     near = {"map"} if far and all(memory_of_parameter(sch.mod["main"], one) == "llb" for one in far) else set()
     problem = replace(problem, near=(problem.near - {"map"}) | near, common=problem.common - {"map"})
-    found = PreparedSpace(sch.mod["main"], problem, _stages(blocks, sch.mod["main"], problem), chip)
+    found = PreparedSpace(sch.mod["main"], problem, _stages(blocks, sch.mod["main"]), chip)
     if not found.tiles():
         raise NoFeasibleTile(NAME, "tiles of a map in UB")
     return found
@@ -162,7 +162,7 @@ def _inputs(blocks: Sequence[Any], func: Any) -> list[Any]:
     return [param for param, size in sizes.items() if size == max(sizes.values())]
 
 
-def _stages(blocks: Sequence[Any], func: Any, problem: Problem) -> Stages:
+def _stages(blocks: Sequence[Any], func: Any) -> Stages:
     elements = int(np.prod([int(extent) for extent in blocks[-1].writes[0].source.shape])) if blocks else 0
     work = work_of_stages(blocks, func, elements, joined=True)
     slots = SLOTS * (max(ITEMSIZE, work.side_bytes) + ITEMSIZE * bool(blocks))

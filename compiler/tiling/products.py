@@ -394,8 +394,8 @@ def describe(problems: Sequence[Problem], tile: Tile) -> str:
 def apply(sch: Any, masters: Sequence[Master], problems: Sequence[Problem], tile: Tile, chip: Chip) -> None:
     parameters = list(sch.mod["main"].params)
     ends = [_maker(sch, master) for master in masters[1:]]  # the last stage of each but the last one
-    taken = [cube.keep_result(sch, master.block, chip)[0] for master in masters[:-1]]
-    result, slaves = cube.keep_result(sch, masters[-1].block, chip)
+    taken = [cube.keep_result(sch, master.block)[0] for master in masters[:-1]]
+    result, slaves = cube.keep_result(sch, masters[-1].block)
     placed = _cut_last(sch, masters[-1], tile)
     trip = placed.trips[0]
     made = _bring_operands(sch, masters[-1].block, placed, trip, problems[-1], tile, -1)
