@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from compiler.codegen.kernel import KernelCode
-from compiler.codegen.touches import FLAGS, memory_of
+from compiler.codegen.touches import FLAGS
 from compiler.isa.encoding import form
 from compiler.isa.model import REGISTERS, Instr, Reg, Row, Value
 from compiler.target import Chip
@@ -170,8 +170,7 @@ def _further(value: Value, by: int) -> Value:
 def _near(row: Row, mods: tuple[str, ...], memory: str) -> tuple[int, ...]:
     """The slots that are addresses in a memory of the core."""
     slots = [index for index, slot in enumerate(form(row, mods).slots) if slot.kind == "addr"]
-    memories = [memory_of(row, mods, tensor.memory)[1] for tensor in row.tensors]
-    return tuple(slot for slot, one in zip(slots, memories, strict=True) if one == memory)
+    return tuple(slot for slot, one in zip(slots, row.memories(mods), strict=True) if one == memory)
 
 
 def _between_waits(lines: Sequence[tuple[Instr, int]]) -> Iterator[Lines]:

@@ -280,9 +280,8 @@ def far_load(
 
 def load_rate(load: FarLoad, memory: str, chip: Chip) -> float:
     """Bytes per cycle of the load from a memory, alone on its path."""
-    tensor = next(t for t in load.site.call.row.tensors if "w" in t.role)
-    names = [m.name for m in load.site.call.row.modifiers]
-    target = load.site.call.mods[names.index("target")] if tensor.memory.startswith("@") else tensor.memory
+    row, mods = load.site.call.row, load.site.call.mods
+    target = row.chosen(next(tensor.memory for tensor in row.tensors if "w" in tensor.role), mods)
     return chip.path[f"{memory}_{target}"].bytes_per_cycle
 
 

@@ -23,7 +23,7 @@ from compiler.codegen.residence import (
     plan,
     scratch,
 )
-from compiler.codegen.touches import Far, memory_of
+from compiler.codegen.touches import Far, naming_modifier
 from compiler.errors import InvalidError, Problem
 from compiler.isa.encoding import form
 from compiler.isa.model import IMMEDIATE_MAX, Instr, Reg, Value
@@ -364,7 +364,7 @@ def _read_by(instrs: Sequence[Instr], parameter: int) -> list[Far]:
         Far(index, modifier, parameter)
         for index, instr in enumerate(instrs)
         for tensor in instr.row.tensors
-        if "r" in tensor.role and (modifier := memory_of(instr.row, instr.mods, tensor.memory)[0]) >= 0
+        if "r" in tensor.role and (modifier := naming_modifier(instr.row, tensor)) >= 0
     ]
 
 

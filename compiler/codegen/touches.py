@@ -14,7 +14,7 @@ from compiler.codegen.reach import FAR, Reach, Reaches
 from compiler.codegen.values import Operand
 from compiler.isa.dtypes import SHARED_MEMORIES
 from compiler.isa.encoding import form
-from compiler.isa.model import Args, Instr, Row, View, bind
+from compiler.isa.model import Args, Instr, Row, Tensor, View, bind
 from compiler.target import Chip
 
 FLAGS = frozenset({"set_flag", "wait_flag"})
@@ -113,8 +113,7 @@ class _Reader:
         addresses = [reach for slot, reach in zip(slots, reached, strict=True) if slot.kind == "addr"]
         queue = row.queue_of(mods).name.lower()
         views: tuple[View, ...] | None = None
-        for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
-            modifier, memory = memory_of(row, mods, tensor.memory)
+        for at, (tensor, memory, address) in enumerate(zip(row.tensors, row.memories(mods), addresses, strict=True)):
             if memory not in SHARED_MEMORIES:
                 self._uses.update({Use(memory, queue, "w" in role): None for role in tensor.role})
                 continue
@@ -122,7 +121,7 @@ class _Reader:
             self._touch(address, views[at], queue, known=tensor.offset is None)
             if address.parameter is None:
                 self._fixed.update(range(len(self.sizes)))
-            elif self._moves(row, mods, modifier):
+            elif self._moves(row, mods, modifier := naming_modifier(row, tensor)):
                 self._far.append(Far(index, modifier, address.parameter))
             else:
                 self._fixed.add(address.parameter)
@@ -148,10 +147,10 @@ class _Reader:
             return False
         if row.kind != "compute" or mods[modifier] == "llb":
             return False
-        others = [memory_of(row, mods, tensor.memory) for tensor in row.tensors]
-        near = {memory for at, memory in others if at != modifier and memory in ("l1", "ub", "l0c")}
-        reads = any(memory_of(row, mods, t.memory)[0] == modifier and "r" in t.role for t in row.tensors)
-        writes = any(memory_of(row, mods, t.memory)[0] == modifier and "w" in t.role for t in row.tensors)
+        moved = [naming_modifier(row, tensor) == modifier for tensor in row.tensors]
+        roles = "".join(tensor.role for tensor, is_moved in zip(row.tensors, moved, strict=True) if is_moved)
+        others = {memory for memory, is_moved in zip(row.memories(mods), moved, strict=True) if not is_moved}
+        near, reads, writes = others & {"l1", "ub", "l0c"}, "r" in roles, "w" in roles
         paths = [f"llb_{memory}" for memory in near if reads and not writes]
         paths += [f"{memory}_llb" for memory in near if writes]
         return bool(paths) and all(path in self.chip.path for path in paths)
@@ -204,8 +203,7 @@ def spans(
     slots = [slot for slot in form(row, mods).slots if slot.kind not in ("dest", "target")]
     addresses = [reach for slot, reach in zip(slots, reached, strict=True) if slot.kind == "addr"]
     found = []
-    for at, (tensor, address) in enumerate(zip(row.tensors, addresses, strict=True)):
-        memory = memory_of(row, mods, tensor.memory)[1]
+    for at, (tensor, memory, address) in enumerate(zip(row.tensors, row.memories(mods), addresses, strict=True)):
         if memory not in memories:
             continue
         low, high = np.full_like(address.low, -FAR), np.full_like(address.high, FAR)
@@ -224,9 +222,6 @@ def _bounds(reached: Sequence[Reach]) -> tuple[list[int], list[int]]:
     return [int(reach.low.min()) for reach in reached], [int(reach.high.max()) for reach in reached]
 
 
-def memory_of(row: Row, mods: tuple[str, ...], reference: str) -> tuple[int, str]:
-    """(the modifier that names a tensor's memory, or -1; the memory)"""
-    if not reference.startswith("@"):
-        return -1, reference
-    at = next(i for i, modifier in enumerate(row.modifiers) if modifier.name == reference[1:])
-    return at, mods[at]
+def naming_modifier(row: Row, tensor: Tensor) -> int:
+    """The modifier that names a tensor's memory, or -1."""
+    return row.modifier_index[tensor.memory[1:]] if tensor.memory.startswith("@") else -1

@@ -118,7 +118,7 @@ def lay_out(instrs: Sequence[Instr], chip: Chip) -> Code:
 def _form_of(row: Row, mods: tuple[str, ...], chip: Chip, masks: dict[str, int]) -> _Form:
     kind = SCALAR_STORE if row.mnemonic == "sst" else _KIND.get(row.kind, DISPATCH)
     key_mask, line_mask = np.zeros(MAX_SLOTS, np.int64), np.zeros(MAX_SLOTS, np.int64)
-    memories, sources = iter(_memories(row, mods)), list[int]()
+    memories, sources = iter(row.memories(mods)), list[int]()
     destination = target = None
     for place, slot in enumerate(row.slots(mods)):
         if slot.kind == "target":
@@ -141,11 +141,6 @@ def _form_of(row: Row, mods: tuple[str, ...], chip: Chip, masks: dict[str, int])
     in_ub = int(row.mnemonic in ("sld", "sst") and mods[0] == "ub")
     scalars = (kind, row.opcode, len(sources), cycles, system, in_ub)
     return _Form(scalars, destination, target, tuple(sources), key_mask, line_mask)
-
-
-def _memories(row: Row, mods: tuple[str, ...]) -> list[str]:
-    chosen = {m.name: choice for m, choice in zip(row.modifiers, mods, strict=True)}
-    return [chosen[t.memory[1:]] if t.memory.startswith("@") else t.memory for t in row.tensors]
 
 
 def _address_masks(chip: Chip) -> dict[str, int]:

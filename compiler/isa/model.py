@@ -314,11 +314,20 @@ class Row:
     def slots(self, mods: tuple[str, ...]) -> tuple[Slot, ...]:
         return _slots(self, self.rank(mods))
 
+    @cached_property
+    def modifier_index(self) -> dict[str, int]:
+        return {m.name: i for i, m in enumerate(self.modifiers)}
+
+    def chosen(self, reference: str, mods: tuple[str, ...]) -> str:
+        """A word of the table itself, or of "@modifier" what that modifier is."""
+        return mods[self.modifier_index[reference[1:]]] if reference.startswith("@") else reference
+
+    def memories(self, mods: tuple[str, ...]) -> tuple[str, ...]:
+        """Where each of its tensors lies."""
+        return tuple(self.chosen(tensor.memory, mods) for tensor in self.tensors)
+
     def queue_of(self, mods: tuple[str, ...]) -> Queue:
-        if isinstance(self.queue, Queue):
-            return self.queue
-        names = {m.name: c for m, c in zip(self.modifiers, mods, strict=True)}
-        return Queue[names[self.queue[1:]].upper()]
+        return self.queue if isinstance(self.queue, Queue) else Queue[self.chosen(self.queue, mods).upper()]
 
 
 @cache

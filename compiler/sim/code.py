@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.isa.dtypes import MEMORIES
-from compiler.isa.model import Reg, Tensor
+from compiler.isa.model import Reg
 from compiler.isa.program import Program
 from compiler.target import Chip
 
@@ -74,7 +73,7 @@ def lay_out(program: Program, chip: Chip) -> Code:
             cycles[pc] = chip.scalar.load_cycles
         if row.kind == "getsr":
             system[pc] = row.modifiers[0].choices.index(instr.mods[0])
-        memories = _tensor_memories(row.tensors, instr.mods, row.modifiers)
+        memories = row.memories(instr.mods)
         # Destination and target are not read; what is left are the sources, in order from slot zero.
         at = 0
         for slot, value in zip(row.slots(instr.mods), instr.values, strict=True):
@@ -100,11 +99,3 @@ def lay_out(program: Program, chip: Chip) -> Code:
         kind, operation, slots, register, immediate, key_mask, addresses,
         np.ascontiguousarray(address_slot[:, :width]), destination, target, cycles, system, width,
     )  # fmt: skip
-
-
-def _tensor_memories(tensors: tuple[Tensor, ...], mods: tuple[str, ...], modifiers: tuple) -> list[str]:  # type: ignore[type-arg]
-    chosen = {m.name: choice for m, choice in zip(modifiers, mods, strict=True)}
-    names = [chosen[t.memory[1:]] if t.memory.startswith("@") else t.memory for t in tensors]
-    if not all(name in MEMORIES for name in names):
-        raise ValueError(f"unknown memory in {names}")
-    return names
