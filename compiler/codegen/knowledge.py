@@ -8,12 +8,16 @@ need no order. Sets are integers, one bit per member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from compiler.codegen.events import Event
 from compiler.isa.dtypes import INTERLOCKED, Queue
 
+_FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
+
+Found = TypeVar("Found")
 State = tuple[int, ...]  # per queue, what it does not know to be complete
 Flag = tuple[Queue, Queue, int]
 NOTHING: State = (0,) * len(Queue)
@@ -133,6 +137,27 @@ class Knowledge:
         return tuple(unknown)
 
     # ---- loops
+
+    def any_turn(
+        self,
+        turn: Callable[[State], tuple[Found, State]],
+        entry: State,
+        inside: Iterable[Event],
+        depth: int,
+        guess: State | None = None,
+    ) -> tuple[Found, State, State]:
+        """What ``turn`` finds in a state that holds before every iteration of the loop at ``depth``, this state, and
+        that behind every iteration. A ``guess`` at this state saves turns: any is right that turns out to hold.
+        """
+        head, rounds = entry if guess is None else guess, 0
+        while True:
+            found, end = turn(head)
+            end = self.next_turn(end, inside, depth)
+            joined = union(entry, end)
+            if within(joined, head):
+                return found, head, end
+            rounds += 1
+            head = joined if rounds < _FREE_ROUNDS else union(head, joined)
 
     def next_turn(self, state: State, inside: Iterable[Event], depth: int) -> State:
         """After an iteration of the loop at ``depth``, or after the loop: what ran in it ran in an earlier one."""

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from compiler.codegen.events import Event, Signal, Step
-from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
+from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union
 from compiler.codegen.rings import Ring, RingFlag, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
-_FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
 _MOST_WORK = 1 << 16  # trials times statements that one kernel is worth
 
 
@@ -181,15 +180,12 @@ class _Walk:
     def _loop(self, step: Step, entry: State, depth: int) -> tuple[State, int]:
         key = id(step), entry
         if key not in self._loops:
-            head, rounds = entry, 0
-            while True:
+
+            def turn(head: State) -> tuple[int, State]:
                 end, began = self.block(step.parts[0], head, depth + 1)
-                end = self.knowledge.next_turn(end, step.inside, depth)
-                joined = union(entry, end)
-                if within(joined, head):
-                    break
-                rounds += 1
-                head = joined if rounds < _FREE_ROUNDS else union(head, joined)
+                return began, end
+
+            began, _, end = self.knowledge.any_turn(turn, entry, step.inside, depth)
             for event in step.inside:
                 began |= self._bits(event, depth)
             self._loops[key] = (end if step.least_trips else union(entry, end)), began

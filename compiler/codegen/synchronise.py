@@ -28,11 +28,10 @@ from itertools import permutations
 from typing import Any
 
 from compiler.codegen.events import Event, Step
-from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union, within
+from compiler.codegen.knowledge import NOTHING, Flag, Knowledge, State, union
 from compiler.codegen.rings import Pair, Ring, RingFlag, Rings, find_rings
 from compiler.isa.dtypes import Queue
 
-_FREE_ROUNDS = 4  # after so many joins a loop's state only grows, which ends
 _HOISTING_ROUNDS = 3
 ALL_PAIRS = frozenset(permutations(Queue, 2))
 
@@ -188,18 +187,13 @@ class _Planner:
         """(plan of the body, state before every iteration, state after it) of a loop that is entered in a state."""
         key = (id(step), entry)
         if key not in self._known:
-            # What one iteration leaves to the next on its own account is a good guess, and any guess is right that
-            # turns out to hold.
-            head, rounds = entry if entry == NOTHING else union(entry, self._turns(step, NOTHING, depth)[2]), 0
-            while True:
-                plan, end = self.block(step.parts[0], head, depth + 1)
-                end = self.knowledge.next_turn(end, step.inside, depth)
-                joined = union(entry, end)
-                if within(joined, head):
-                    break
-                rounds += 1
-                head = joined if rounds < _FREE_ROUNDS else union(head, joined)
-            self._known[key] = plan, head, end
+            # What one iteration leaves to the next on its own account is a good guess.
+            guess = entry if entry == NOTHING else union(entry, self._turns(step, NOTHING, depth)[2])
+
+            def turn(head: State) -> tuple[Plan, State]:
+                return self.block(step.parts[0], head, depth + 1)
+
+            self._known[key] = self.knowledge.any_turn(turn, entry, step.inside, depth, guess)
         return self._known[key]
 
     def _began(self, step: Step, planned: list[tuple[Plan, State]], depth: int) -> int:
