@@ -5,6 +5,7 @@ Every other module of code generation reads TIR's calls and buffers through this
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,7 +20,7 @@ from compiler.isa.encoding import form
 from compiler.isa.model import Row, Slot, dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
-from compiler.tir.structure import answered_once, items, structural_walk
+from compiler.tir.structure import answered_once, items, structural_map, structural_walk
 
 PREFIX = "tw."
 AT = "tw.at"
@@ -74,6 +75,18 @@ def dense_bytes(buffer: Any) -> int:
     shape, strides = static_shape(buffer), strides_of(buffer)
     elements = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if prod(shape) else 0
     return elements * DTYPES[dtype_of(buffer)].itemsize
+
+
+def at_addresses(func: Any, addresses: Mapping[Any, int]) -> Any:
+    """The function with the addresses of these buffers noted where they are allocated."""
+
+    def annotate(alloc: Any) -> Any:
+        if alloc.buffer not in addresses:
+            return alloc
+        noted = {**dict(alloc.annotations), ADDRESS: tirx.IntImm("int32", addresses[alloc.buffer])}
+        return tirx.AllocBuffer(alloc.buffer, noted, alloc.span)
+
+    return structural_map(func, (tirx.AllocBuffer, annotate))
 
 
 def physical_bytes(alloc: Any) -> int:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tvm import tirx
-
-from compiler.codegen.instruction_form import ADDRESS
+from compiler.codegen.instruction_form import at_addresses
 from compiler.codegen.lifetimes import LocalBuffer, packed
 from compiler.codegen.memory import MemoryOverflow
 from compiler.target import Chip
-from compiler.tir.structure import structural_map
 from passes.base import Pass
 
 
@@ -36,7 +33,7 @@ class AllocateMemory(Pass):
             if needed > chip.memory_bytes(memory):
                 raise MemoryOverflow(memory, needed, chip.memory_bytes(memory), _largest([b for _, b in here]))
             addresses.update(zip((statement.buffer for statement, _ in here), packed_at, strict=True))
-        return _annotated(subject, addresses) if addresses else subject
+        return at_addresses(subject, addresses) if addresses else subject
 
 
 def _largest(buffers: list[LocalBuffer]) -> tuple[tuple[str, int], ...]:
@@ -47,13 +44,3 @@ def _largest(buffers: list[LocalBuffer]) -> tuple[tuple[str, int], ...]:
     )
     ordered = sorted(live, key=lambda b: (-b.life.size_bytes, b.name))
     return tuple((b.name, b.life.size_bytes) for b in ordered[:5])
-
-
-def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
-    def annotate(statement: Any) -> Any:
-        if statement.buffer not in addresses:
-            return statement
-        noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
-        return tirx.AllocBuffer(statement.buffer, noted, statement.span)
-
-    return structural_map(func, (tirx.AllocBuffer, annotate))

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 from tvm import tirx
 
 from compiler.codegen.banks import MEMORY, Conflicts, conflicts
-from compiler.codegen.instruction_form import ADDRESS, memory_of, physical_bytes
+from compiler.codegen.instruction_form import ADDRESS, at_addresses, memory_of, physical_bytes
 from compiler.codegen.lifetimes import alignment
 from compiler.codegen.memory import free_bytes
 from compiler.codegen.shifting import Addresses, Room, shifted
 from compiler.isa.layout import ceil_to
 from compiler.target import Chip
-from compiler.tir.structure import structural_map, structural_walk
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 ENOUGH = 0.002  # of the vector unit's cycles: less is not looked for
@@ -52,7 +52,7 @@ class ShiftAddresses(Pass):
         better = shifted(room, start, moved.cost, moved.share, enough, moved.spent, chip)
         if better == start:
             return subject
-        return _annotated(subject, dict(zip(buffers, better, strict=True)))
+        return at_addresses(subject, dict(zip(buffers, better, strict=True)))
 
 
 def _allocations(func: Any) -> list[Any]:
@@ -101,13 +101,3 @@ class _Moved:
             for buffer in {buffer for _, buffer, _ in use.places}:
                 shares[self.position[buffer]] += lost
         return shares
-
-
-def _annotated(func: Any, addresses: dict[Any, int]) -> Any:
-    def annotate(statement: Any) -> Any:
-        if statement.buffer not in addresses:
-            return statement
-        noted = {**dict(statement.annotations), ADDRESS: tirx.IntImm("int32", addresses[statement.buffer])}
-        return tirx.AllocBuffer(statement.buffer, noted, statement.span)
-
-    return structural_map(func, (tirx.AllocBuffer, annotate))
