@@ -114,13 +114,7 @@ class Values:
             return Operand(None, _wrapped(int(row.function(*sources[:3]))))
         if row.kind == "alu":
             operands = tuple(self._in_range(operand) for operand in operands)
-        key = (operation, *operands)
-        node = self._known.get(key)
-        if node is None:
-            self._count += 1
-            block = max((o.node.block for o in operands if o.node), key=lambda b: b.depth, default=self.outermost)
-            node = self._known[key] = Node(self._count, operation, operands, block)
-        return Operand(node)
+        return self._forced(operation, *operands)
 
     def operand(self, linear: Linear) -> Operand:
         """A sum as one operand: a chain of multiply-adds from the outermost loop inwards, and a constant."""
