@@ -16,7 +16,7 @@ from compiler.operators.phases import by_long_steps, by_phases, by_rows
 from compiler.operators.places_at_once import in_order, several_places
 from compiler.operators.registry import composition, operator
 from compiler.operators.rows_as_channels import by_kernel_rows
-from compiler.operators.windows import Windows
+from compiler.operators.windows import Windows, check_kernel_shape
 
 
 @composition("Conv")
@@ -33,8 +33,7 @@ def conv(
     auto_pad: str = "NOTSET",
     group: int = 1,
 ) -> Any:
-    if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
-        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
+    check_kernel_shape(kernel_shape, w)
     windows = convolution_windows(x, w, strides, pads, dilations, auto_pad, group)
     if group == 1 and _are_patches(x, windows):
         return patches_product(graph, x, w, b, windows)

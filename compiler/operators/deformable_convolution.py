@@ -15,7 +15,7 @@ from compiler.operators.convolution import convolution_windows
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition, operator
 from compiler.operators.sampling import combined, reshaped, table_of
-from compiler.operators.windows import Windows
+from compiler.operators.windows import Windows, check_kernel_shape
 
 
 @composition("DeformConv")
@@ -39,8 +39,7 @@ def deform_conv(
     ``offset_group`` parts of the channels have places of their own, and each is a table of rows of its channels: those
     that a window's elements pick lie side by side, as the matrix wants them.
     """
-    if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
-        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
+    check_kernel_shape(kernel_shape, w)
     windows = convolution_windows(x, w, strides, pads, dilations, "NOTSET", group)
     (batch, channels, *_), outputs = shape_of(x), shape_of(w)[0]
     if offset_group < 1 or channels % offset_group:

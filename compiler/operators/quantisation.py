@@ -16,6 +16,7 @@ from compiler.operators.quantised_convolution import integer_convolution
 from compiler.operators.quantised_product import matmul_integer
 from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
+from compiler.operators.windows import check_kernel_shape
 
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
 # uint16 is held as int32, to which ONNX quantises nothing itself.
@@ -192,8 +193,7 @@ def qlinear_conv(
     group: int = 1,
 ) -> Any:
     """Exact in int32, then scaled once and rounded. Parameters of w may differ by output channel."""
-    if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
-        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
+    check_kernel_shape(kernel_shape, w)
     windows = convolution_windows(x, w, strides, pads, dilations, auto_pad, group)
     sums = integer_convolution(graph, (x, x_zero_point), (w, w_zero_point), b, windows, group)
     if shape_of(w_scale) not in ((), (1,)):

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.operators import refusals
 from compiler.operators.broadcast import shape_of
 from compiler.operators.convolution import convolution_windows, convolve
 from compiler.operators.graph import Graph, Value
 from compiler.operators.quantised_product import as_signed
 from compiler.operators.registry import composition
-from compiler.operators.windows import Windows
+from compiler.operators.windows import Windows, check_kernel_shape
 
 
 @composition("ConvInteger")
@@ -35,8 +34,7 @@ def conv_integer(
     group: int = 1,
 ) -> Any:
     """Padding counts as the zero point of x."""
-    if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
-        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
+    check_kernel_shape(kernel_shape, w)
     windows = convolution_windows(x, w, strides, pads, dilations, auto_pad, group)
     return integer_convolution(graph, (x, x_zero_point), (w, w_zero_point), None, windows, group)
 

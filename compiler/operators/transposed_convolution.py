@@ -17,7 +17,7 @@ from compiler.operators.broadcast import shape_of
 from compiler.operators.convolution import convolve
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
-from compiler.operators.windows import Windows, check_auto_pad, check_steps
+from compiler.operators.windows import Windows, check_auto_pad, check_kernel_shape, check_steps
 
 
 @composition("ConvTranspose")
@@ -42,8 +42,7 @@ def conv_transpose(
         raise refusals.wrong_shape(
             f"x must be [batch, channels, ...] and w [channels, outputs of one of {group} groups, ...]", x=x, w=w
         )
-    if kernel_shape is not None and kernel_shape != w_shape[2:]:
-        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
+    check_kernel_shape(kernel_shape, w)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     extra = output_padding or (0,) * rank
     for name, values in (("strides", strides), ("dilations", dilations), ("output_padding", extra)):

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import te, tirx
 
 from compiler.operators import refusals
+from compiler.operators.broadcast import shape_of
 
 _LARGEST = 2**31 - 1
 
@@ -28,6 +29,12 @@ def check_steps(**values: tuple[int, ...]) -> None:
 def check_auto_pad(auto_pad: str) -> None:
     if auto_pad not in ("NOTSET", "", "SAME_UPPER", "SAME_LOWER", "VALID"):
         raise refusals.wrong_value("must be NOTSET, SAME_UPPER, SAME_LOWER or VALID", "auto_pad", auto_pad)
+
+
+def check_kernel_shape(kernel_shape: tuple[int, ...] | None, w: Any) -> None:
+    """What a node says of the extents of its windows is what its weights have."""
+    if kernel_shape is not None and kernel_shape != shape_of(w)[2:]:
+        raise refusals.wrong_shape("kernel_shape must be that of w", kernel_shape=kernel_shape, w=w)
 
 
 @dataclass(frozen=True)
