@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ci.fuzz_inputs import KINDS, NPY_BUFFER, ROOT, Input, mislabelled, mutation, seeds, truncations, whole_files
+from ci.fuzz_files import NPY_BUFFER, ROOT, seeds, whole_files
+from ci.fuzz_inputs import KINDS, Input, mislabelled, mutation, truncations
 from compiler.errors import EXIT_CODES, HazardError, TilewrightError
 from compiler.isa.program import Program
 from compiler.processors import processors

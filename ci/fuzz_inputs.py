@@ -7,424 +7,25 @@ checksums would be all that is ever tested.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from io import BytesIO
-from pathlib import Path
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-import numpy as np
+from ci.fuzz_damage import (
+    chip_values,
+    code_bits,
+    code_values,
+    debug,
+    flipped,
+    frame,
+    manifest,
+    really_flipped,
+    registers,
+    words,
+)
+from ci.fuzz_files import array_file, chip_files, some_file, whole_files
 
-from compiler.artifact import canonical, container, to_bytes
-from compiler.errors import TilewrightError
-from compiler.isa.assembler import assemble
-from compiler.isa.encoding import allowed, decode, encode
-from compiler.isa.lexer import without_comment
-from compiler.isa.model import Instr, Reg
-from compiler.isa.program import Buffer, Program, TilingWord
-from compiler.isa.table import rows
-from compiler.target import Chip, load_chip
-from compiler.target.chip_file import SHIPPED
-
-ROOT = Path(__file__).parents[1]
-HANDWRITTEN = ROOT / "tests" / "handwritten"
 TRUNCATIONS = 64
-EXTREMES = (
-    0, 1, -1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 255, 256, 512, 1023, 1024, 4095, 4096, 65535, 65536, 2**20,
-    2**26 - 1, 2**27, 2**31 - 1, 2**31, -(2**31), 2**32 - 1, 2**32, 2**40, 2**46, 2**53, 2**62, 2**63 - 1, -(2**63),
-    2**63, 2**64, 10**19, 10**40,
-)  # fmt: skip
-NPY_BUFFER = Buffer("x", "ddr", 0, 96, "fp32", (4, 6), "input")
-
-
-# ---- real files ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Seed:
-    """A program that is right, small enough to run ten thousand times, on one chip."""
-
-    name: str
-    path: Path
-    chip_name: str
-    defines: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def chip(self) -> Chip:
-        return load_chip(self.chip_name)
-
-    @property
-    def text(self) -> str:
-        """The source, with the chip and the constants of this size in place of its own."""
-        lines = [f".chip {self.chip_name}"]
-        given = dict(self.defines)
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            words = line.split()
-            if words[:1] == [".equ"] and words[1] in given:
-                line = f".equ {words[1]} {given.pop(words[1])}"
-            if words[:1] != [".chip"]:
-                lines.append(line)
-        lines[1:1] = [f".equ {name} {value}" for name, value in given.items()]
-        return "\n".join([*lines, ""])
-
-    @property
-    def code_text(self) -> str:
-        """The source without comments, where damage would not show."""
-        return "".join(f"{bare}\n" for line in self.text.splitlines() if (bare := without_comment(line).rstrip()))
-
-    @property
-    def program(self) -> Program:
-        return assemble(self.text, file=self.path.name, chip=self.chip)
-
-    @property
-    def artifact(self) -> bytes:
-        return to_bytes(self.program, self.chip, constants=self._constants(), options={"seed": self.name})
-
-    def _constants(self) -> dict[str, np.ndarray]:
-        """The first input of the first seed, so that some artifact holds weights."""
-        first = next(b for b in self.program.buffers if b.role == "input")
-        return {first.name: np.ones(first.shape, np.float32)} if self.name == "add" else {}
-
-
-@lru_cache(maxsize=1)
-def seeds() -> tuple[Seed, ...]:
-    rows_of_256 = (("ROWS", 32), ("COLS", 256))
-    small = {"CORES": 4, "TOTAL": 2000, "FORMER_CORES": 1, "TAIL_ELEMS": 496}
-    return (
-        Seed("add", ROOT / "docs" / "examples" / "add.twasm", "tiny", (("N", 1000),)),
-        Seed("everything", ROOT / "ci" / "fuzz_seed.twasm", "tiny"),
-        Seed("sinh", HANDWRITTEN / "sinh.twasm", "tw2", tuple(small.items())),
-        Seed("softmax", HANDWRITTEN / "softmax.twasm", "tw1", rows_of_256),
-        Seed("layer_norm", HANDWRITTEN / "layer_norm.twasm", "tw2", rows_of_256),
-        Seed("conv3x3", HANDWRITTEN / "conv3x3_tw2.twasm", "tw2"),
-    )
-
-
-# Small programs come more often than large ones: they take milliseconds to run.
-_OFTEN = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5)
-
-
-@lru_cache(maxsize=64)
-def _content(name: str, suffix: str) -> bytes:
-    seed = next(each for each in seeds() if each.name == name)
-    if suffix == "twm":
-        return seed.artifact
-    return (seed.code_text if suffix == "code" else seed.text).encode()
-
-
-@lru_cache(maxsize=1)
-def chip_files() -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in sorted(SHIPPED.glob("*.toml")))
-
-
-@lru_cache(maxsize=1)
-def array_file() -> bytes:
-    stream = BytesIO()
-    np.save(stream, np.arange(24, dtype=np.float32).reshape(NPY_BUFFER.shape), allow_pickle=False)
-    return stream.getvalue()
-
-
-def _some(rng: Random, suffix: str) -> bytes:
-    return _content(seeds()[rng.choice(_OFTEN)].name, suffix)
-
-
-# ---- damage -------------------------------------------------------------------------------------------------
-
-
-def flipped(rng: Random, content: bytes) -> bytes:
-    """One to eight bits, or a byte, another way round; sometimes a stretch of bytes gone, doubled or overwritten."""
-    data = bytearray(content)
-    if not data:
-        return b"\0"
-    match rng.randrange(8):
-        case 0:
-            at, size = rng.randrange(len(data)), rng.choice((1, 2, 8, 64))
-            data[at : at + size] = rng.choice((b"", bytes(size), data[at : at + size] * 2, b"\xff" * size))
-        case 1:
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        case _:
-            for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    return bytes(data)
-
-
-def _sections(artifact: bytes) -> dict[int, bytes]:
-    header = container.read_header(artifact[: container.HEADER_BYTES], len(artifact))
-    return {kind: bytes(view) for kind, view in container.read_sections(header, artifact).items()}
-
-
-def _code_bits(rng: Random) -> bytes:
-    contents = _sections(_some(rng, "twm"))
-    contents[container.PROGRAMS] = flipped(rng, contents[container.PROGRAMS])
-    return container.pack(contents)
-
-
-def _code_values(rng: Random) -> bytes:
-    """Well-formed instructions that nobody would write: other operands, other modifiers, another order."""
-    contents = _sections(_some(rng, "twm"))
-    instrs = list(decode(contents[container.PROGRAMS]))
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        at = rng.randrange(len(instrs))
-        match rng.randrange(6):
-            case 0:
-                other = rng.randrange(len(instrs))
-                instrs[at], instrs[other] = instrs[other], instrs[at]
-            case 1:
-                instrs[at] = instrs[rng.randrange(len(instrs))]
-            case 2:
-                instrs[at] = _other_modifier(rng, instrs[at])
-            case _:
-                instrs[at] = _other_value(rng, instrs[at], at, len(instrs))
-    try:
-        contents[container.PROGRAMS] = encode(instrs)
-    except TilewrightError:  # a jump out of the program: as bits instead
-        contents[container.PROGRAMS] = flipped(rng, contents[container.PROGRAMS])
-    return container.pack(contents)
-
-
-def _other_modifier(rng: Random, instr: Instr) -> Instr:
-    if not instr.row.modifiers:
-        return instr
-    mods = list(instr.mods)
-    which = rng.randrange(len(mods))
-    mods[which] = rng.choice(instr.row.modifiers[which].choices)
-    same_slots = len(instr.row.slots(tuple(mods))) == len(instr.values)
-    return replace(instr, mods=tuple(mods)) if same_slots else instr
-
-
-def _other_value(rng: Random, instr: Instr, at: int, count: int) -> Instr:
-    if not instr.values:
-        return instr
-    which = rng.randrange(len(instr.values))
-    slot, old = instr.row.slots(instr.mods)[which], instr.values[which]
-    low, high = allowed(slot)
-    value: Any
-    if slot.kind == "target":
-        value = rng.randint(-at, count - at)
-    elif isinstance(old, Reg) and rng.random() < 0.7:
-        value = replace(old, index=rng.randrange(32)) if slot.kind == "float" or rng.random() < 0.5 else replace(
-            old, offset=rng.choice((0, 1, 32, 512, 2**26 - 1, -(2**26), old.offset ^ 1 << rng.randrange(20)))
-        )  # fmt: skip
-    else:
-        near = (old if isinstance(old, int) else 0) + rng.choice((-64, -32, -1, 1, 2, 32, 64, 4096))
-        value = rng.choice((near, near, low, high, rng.choice(EXTREMES), rng.randint(low, high)))
-        value = min(high, max(low, value - value % slot.multiple))
-    return replace(instr, values=(*instr.values[:which], value, *instr.values[which + 1 :]))
-
-
-def _manifest(rng: Random) -> bytes:
-    return _document(rng, container.MANIFEST)
-
-
-def _debug(rng: Random) -> bytes:
-    return _document(rng, container.DEBUG)
-
-
-def _document(rng: Random, kind: int) -> bytes:
-    """A section of JSON with a value changed; or now and then with bits flipped."""
-    contents = _sections(_some(rng, "twm"))
-    if rng.random() < 0.1:
-        contents[kind] = flipped(rng, contents[kind])
-        return container.pack(contents)
-    tables = json.loads(contents[kind])
-    for _ in range(rng.choice((1, 1, 1, 2))):
-        _change(rng, tables)
-    if kind == container.MANIFEST and rng.random() < 0.8:
-        _rehash_chip(tables)
-    try:
-        contents[kind] = canonical.dumps(tables)
-    except (ValueError, TypeError):
-        contents[kind] = repr(tables).encode()
-    return container.pack(contents)
-
-
-def _change(rng: Random, document: Any) -> None:
-    """Somewhere in a document: another value, a missing key, one too many."""
-    node, steps = document, rng.randrange(1, 5)
-    while isinstance(node, dict | list) and node:
-        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-        key = rng.choice(keys)
-        steps -= 1
-        if steps and isinstance(node[key], dict | list) and node[key]:
-            node = node[key]
-            continue
-        if rng.random() < 0.08:
-            del node[key]
-        elif rng.random() < 0.08:
-            if isinstance(node, dict):
-                node[f"{key}2"] = node[key]
-            else:
-                node.append(node[key])
-        else:
-            node[key] = _other(rng, node[key])
-        return
-
-
-def _other(rng: Random, value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int) or rng.random() < 0.1:
-        words = ("", "tiny", "ddr", "fp16", "bool", "int64", "output", "scratch", "x" * 5000, "\x1b[2J", "\ud800")
-        return rng.choice((*words, None, True, 1.5, [], {}, 0, [[[[[[[[[[[[[[]]]]]]]]]]]]]], rng.choice(EXTREMES)))
-    near = (value + 1, value - 1, value * 2, value // 2, value ^ 1 << rng.randrange(16))
-    return rng.choice((rng.choice(EXTREMES), *near))
-
-
-def _rehash_chip(tables: Any) -> None:
-    """Let a changed chip pass for the one that the artifact names, if it can be a chip at all."""
-    try:
-        content = {key: value for key, value in tables["chip"]["tables"].items() if key != "description"}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        tables["chip"]["content_hash"] = hashlib.sha256(text.encode()).hexdigest()
-    except (KeyError, TypeError, AttributeError):
-        return
-
-
-def _frame(rng: Random) -> bytes:
-    """The header's own fields, under a new checksum of the header."""
-    data = bytearray(_some(rng, "twm"))
-    covered = container.HEADER_BYTES - 32
-    at = rng.randrange(8, 32 + 56 * 5) if rng.random() < 0.8 else rng.randrange(covered)
-    if rng.random() < 0.4:
-        at -= at % 8
-        struct.pack_into("<Q", data, at, rng.choice(EXTREMES) & 2**64 - 1)
-    else:
-        data[at] ^= 1 << rng.randrange(8)
-    data[covered : container.HEADER_BYTES] = hashlib.sha256(data[:covered]).digest()
-    return bytes(data)
-
-
-_WORD = re.compile(r"-?\d\w*|[A-Za-z_.\\][\w.]*|\S")
-_HOSTILE_LINES = (
-    "loop x31, 2000000000, {label}", "again_: jmp again_", ".rept 1000000000", ".rept 100000, I", ".endr", ".macro m a",
-    ".endm", ".if 1", ".else", ".endif", ".equ E 1 << 62 << 62", ".cores 1024", ".cores 0", ".chip tw1",
-    ".buffer huge ddr 1 << 45", ".buffer huge2 ub fp32 [1000000, 1000000]", ".input z ddr fp32 2000000000",
-    ".tiling w = 9223372036854775807", "halt", "core_barrier", "cluster_barrier", "trap 1", "nop", "barrier_all",
-    "ldt x1, x31", "ldtc x1, 0", "smul x1, x1, x1", "sadd x2, x2, -1", "sld.ddr.int64 x3, [x3 + 8]",
-    "sst.ub.fp32 [x4], x5", "cluster_set.v 0, 0", "cluster_wait.v 1, 0",
-    "set_flag.v.mte2 0", "wait_flag.mte2.v 1", "cross_set.v 0, 0", "cross_wait.v 1, 1", "pipe_barrier.v",
-    "vadd.fp32.1d [0], [0], [0], <x1>", "vmuls.fp16.2d [x1; x2], [x3; x4], nan, <x5, 65535>",
-    "ld.ddr.ub.int8.3d [x1; x2, x3], [x4; x5, x6], <x7, x8, 65535>", "mad.int8 [0], [0], [0], <4095, 4095, 4095>",
-    "fmov x1, 1e39", "fmov x1, 1/3", "(" * 200 + "1" + ")" * 200, '"', "\\", "x" * 5000, ".equ \"\\u{110000}\" 1",
-)  # fmt: skip
-
-
-def _words(rng: Random) -> bytes:
-    """A program with words and lines exchanged: what still assembles is another program."""
-    lines = _some(rng, "code").decode().splitlines()
-    labels = re.findall(r"^(\w+):", "\n".join(lines), re.MULTILINE)
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        at = rng.randrange(len(lines))
-        match rng.randrange(8):
-            case 0:
-                lines.insert(at, rng.choice(_HOSTILE_LINES).replace("{label}", rng.choice(labels)))
-            case 1:
-                del lines[at]
-                lines = lines or [""]
-            case 2:
-                lines.insert(rng.randrange(len(lines)), lines[at])
-            case 3:
-                other = rng.randrange(len(lines))
-                lines[at], lines[other] = lines[other], lines[at]
-            case _:
-                lines[at] = _other_word(rng, lines[at], lines[rng.randrange(len(lines))])
-    return "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")
-
-
-def _other_word(rng: Random, line: str, another: str) -> str:
-    words = list(_WORD.finditer(line))
-    if not words:
-        return another
-    word = rng.choice(words)
-    if word[0].lstrip("-").isdigit():
-        value = int(word[0])
-        new = str(rng.choice((rng.choice(EXTREMES), value + 1, value - 1, value * 2, -value, value ^ 1)))
-    elif word.start() == len(line) - len(line.lstrip()) and rng.random() < 0.5:
-        mnemonic = rng.choice(rows()).mnemonic
-        new = ".".join([mnemonic, *word[0].split(".")[1:]])
-    else:
-        others = _WORD.findall(another) or ["0"]
-        new = rng.choice((rng.choice(others), rng.choice(others), "x7", "0", str(rng.choice(EXTREMES)), "-", ""))
-    return f"{line[: word.start()]}{new}{line[word.end() :]}"
-
-
-def _registers(rng: Random) -> bytes:
-    """Instructions of any row whose operands all come from tiling words: nothing is known before the run."""
-    words: list[int] = []
-    instrs: list[Instr] = []
-    table = {row.mnemonic: row for row in rows()}
-    picks = [rng.choice(rows()) for _ in range(rng.choice((1, 1, 2, 3)))]
-    for row in picks:
-        mods = tuple(rng.choice(modifier.choices) for modifier in row.modifiers)
-        values: list[Any] = []
-        for slot in row.slots(mods):
-            if slot.kind == "target":
-                values.append(rng.choice((1, 1, 0, 2)))
-            elif slot.kind == "dest":
-                values.append(rng.randrange(32))
-            else:
-                register = 1 + len(values)
-                instrs.append(Instr(table["ldt"], (), (register, len(words))))
-                words.append(_value_for(rng, slot))
-                values.append(Reg(register))
-        instrs.append(Instr(row, mods, tuple(values)))
-    count = len(instrs) + 1
-    instrs.append(Instr(table["halt"], (), ()))
-    # A target after the last instruction leads to its end, which is where a jump may go.
-    instrs = [_inside(instr, at, count) for at, instr in enumerate(instrs)]
-    buffers = (
-        Buffer("x", "ddr", 0, 65536, "fp16", (32768,), "inout"),
-        Buffer("y", "llb", 0, 65536, "fp16", (32768,), "scratch"),
-    )
-    tiling = tuple(TilingWord(f"w{at}", value) for at, value in enumerate(words))
-    program = Program("registers", "tiny", 1, tuple(instrs), buffers, tiling)
-    try:
-        return to_bytes(program, load_chip("tiny"))
-    except TilewrightError:  # refused before the run, by rules on what is fixed: no artifact of this kind
-        return _registers(rng)
-
-
-def _value_for(rng: Random, slot: Any) -> int:
-    if slot.kind == "float":
-        return rng.choice((0, 0x3F800000, 0x7FC00000, 0x7F800000, 0xFF800000, 1, 0x80000000, rng.getrandbits(32)))
-    if rng.random() < 0.25:
-        return min(2**63 - 1, max(-(2**63), rng.choice(EXTREMES)))
-    usual = {"addr": (0, 0, 512, 1024, 2048, 32, 4096), "stride": (0, 1, 8, 16, 32, 64, 1, 1)}
-    value = rng.choice(usual.get(slot.kind, (1, 1, 2, 4, 8, 16, 16, 32, rng.randrange(1, 200))))
-    return max(slot.lo, min(slot.hi, value)) // slot.multiple * slot.multiple
-
-
-def _inside(instr: Instr, at: int, count: int) -> Instr:
-    slots = instr.row.slots(instr.mods)
-    values = tuple(
-        min(value, count - 1 - at) if slot.kind == "target" and isinstance(value, int) else value
-        for slot, value in zip(slots, instr.values, strict=True)
-    )
-    return replace(instr, values=values)
-
-
-_NUMBER = re.compile(rb"(?<![\w.])\d+(?![\w.])")
-
-
-def _chip_values(rng: Random) -> bytes:
-    """A chip file with other numbers; most are within the limits of their keys, which the schema knows."""
-    text = rng.choice(chip_files())
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        numbers = list(_NUMBER.finditer(text))
-        number = rng.choice(numbers)
-        old = int(number[0])
-        powers = (old << rng.randrange(1, 12), max(1, old >> rng.randrange(1, 6)))
-        new = str(rng.choice((*powers, *powers, old + 1, 1, 0, 1024, 64, 255, -1, rng.choice(EXTREMES)))).encode()
-        new = rng.choice((new, new, new, new, new, new, b"true", b'"1"', b"1.0", b"[1]"))
-        text = text[: number.start()] + new + text[number.end() :]
-    return text
-
-
-# ---- kinds --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -439,25 +40,19 @@ class Kind:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("twm bits", "twm", 6, lambda rng: _really(rng, _some(rng, "twm")), never_accepted=True),
-    Kind("twm header, sealed", "twm", 6, _frame),
-    Kind("twm code bits, sealed", "twm", 13, _code_bits),
-    Kind("twm code values, sealed", "twm", 14, _code_values),
-    Kind("twm manifest, sealed", "twm", 11, _manifest),
-    Kind("twm debug map, sealed", "twm", 4, _debug),
-    Kind("twm values from registers", "twm", 10, _registers),
-    Kind("twasm bits", "twasm", 9, lambda rng: flipped(rng, _some(rng, "code"))),
-    Kind("twasm words", "twasm", 14, _words),
+    Kind("twm bits", "twm", 6, lambda rng: really_flipped(rng, some_file(rng, "twm")), never_accepted=True),
+    Kind("twm header, sealed", "twm", 6, frame),
+    Kind("twm code bits, sealed", "twm", 13, code_bits),
+    Kind("twm code values, sealed", "twm", 14, code_values),
+    Kind("twm manifest, sealed", "twm", 11, manifest),
+    Kind("twm debug map, sealed", "twm", 4, debug),
+    Kind("twm values from registers", "twm", 10, registers),
+    Kind("twasm bits", "twasm", 9, lambda rng: flipped(rng, some_file(rng, "code"))),
+    Kind("twasm words", "twasm", 14, words),
     Kind("chip bits", "toml", 4, lambda rng: flipped(rng, rng.choice(chip_files()))),
-    Kind("chip values", "toml", 6, _chip_values),
+    Kind("chip values", "toml", 6, chip_values),
     Kind("npy bits", "npy", 3, lambda rng: flipped(rng, array_file())),
 )
-
-
-def _really(rng: Random, content: bytes) -> bytes:
-    """Damage that changed something: a byte may have been overwritten by itself."""
-    damaged = flipped(rng, content)
-    return damaged if damaged != content else _really(rng, content)
 
 
 @dataclass(frozen=True)
@@ -478,16 +73,6 @@ class Input:
 def mutation(kind: Kind, number: int, seed: int) -> Input:
     rng = Random(f"{seed} {kind.name} {number}")  # text is hashed the same way in every process
     return Input(kind.name, number, kind.suffix, kind.make(rng), kind.never_accepted)
-
-
-def whole_files() -> Iterator[tuple[str, bytes]]:
-    """(suffix, content) of every real file."""
-    for seed in seeds():
-        yield "twasm", _content(seed.name, "twasm")
-        yield "twm", _content(seed.name, "twm")
-    for content in chip_files():
-        yield "toml", content
-    yield "npy", array_file()
 
 
 def truncations() -> Iterator[Input]:

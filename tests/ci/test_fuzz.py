@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ci import fuzz
-from ci.fuzz_inputs import KINDS, Input, Kind, Seed, mislabelled, mutation, seeds, truncations
+from ci.fuzz_files import Seed, seeds
+from ci.fuzz_inputs import KINDS, Input, Kind, mislabelled, mutation, truncations
 from compiler.artifact import read_program
 from compiler.errors import InvalidError, Problem, TilewrightError
 
