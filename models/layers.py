@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -84,6 +85,15 @@ def linear(
         return graph.op("Add", bias, graph.op("MatMul", x, weight))
 
 
+def mlp(graph: Graph, name: str, x: str, sizes: Sequence[int]) -> str:
+    """Gemms with a ReLU between any two."""
+    for index, pair in enumerate(pairwise(sizes)):
+        x = graph.op("Relu", x) if index else x
+        gain = initial.RELU if index else initial.LINEAR
+        x = linear(graph, f"{name}.{index}", x, pair, gemm=True, gain=gain)
+    return x
+
+
 def classifier(graph: Graph, name: str, x: str, sizes: tuple[int, int], *, pixels: int, spread: float = 0.58) -> str:
     """Average over all positions, flatten and a Gemm: the end of most image classifiers.
 
@@ -102,6 +112,7 @@ def conv_norm(
     channels: tuple[int, int],
     kernel: int | tuple[int, ...],
     *,
+    names: tuple[str, str] = ("conv", "bn"),
     activation: Activation | None = relu,
     stride: int | tuple[int, ...] = 1,
     dilation: int = 1,
@@ -111,8 +122,9 @@ def conv_norm(
 ) -> str:
     """A convolution, its normalisation and an activation: what most convolutional networks are made of."""
     with graph.scope(name):
-        x = convolution(graph, "conv", x, channels, kernel, stride=stride, dilation=dilation, groups=groups, gain=gain)
-        x = batch_norm(graph, "bn", x, channels[1], scale=scale)
+        conv, norm = names
+        x = convolution(graph, conv, x, channels, kernel, stride=stride, dilation=dilation, groups=groups, gain=gain)
+        x = batch_norm(graph, norm, x, channels[1], scale=scale)
         return activation(graph, x) if activation else x
 
 

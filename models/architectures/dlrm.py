@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from models import initial
 from models.graph import Graph
-from models.layers import embedding, linear
+from models.layers import embedding, mlp
 
 
 def dlrm(
@@ -22,7 +20,7 @@ def dlrm(
     top: Sequence[int] = (64, 32),
 ) -> dict[str, str]:
     """Each of ``sparse`` is [batch, lookups]: the rows of one table, of which there are ``rows``, are summed."""
-    x = _mlp(graph, "bottom", dense, (graph.shape(dense)[1], *bottom, width))
+    x = mlp(graph, "bottom", dense, (graph.shape(dense)[1], *bottom, width))
     features = [graph.op("Relu", x)]
     for index, (ids, count) in enumerate(zip(sparse, rows, strict=True)):
         lookups = graph.shape(ids)[1]
@@ -35,14 +33,5 @@ def dlrm(
     lower = np.flatnonzero(np.tril(np.ones((count, count)), -1)).astype(np.int64)
     pairs = graph.op("Mul", graph.op("Gather", flat, lower, axis=1), width**-0.5)
     joined = graph.op("Concat", features[0], pairs, axis=1)
-    score = _mlp(graph, "top", joined, (width + len(lower), *top, 1))
+    score = mlp(graph, "top", joined, (width + len(lower), *top, 1))
     return {"click": graph.op("Sigmoid", score)}
-
-
-def _mlp(graph: Graph, name: str, x: str, sizes: Sequence[int]) -> str:
-    """Gemms with a ReLU between any two."""
-    for index, pair in enumerate(pairwise(sizes)):
-        x = graph.op("Relu", x) if index else x
-        gain = initial.RELU if index else initial.LINEAR
-        x = linear(graph, f"{name}.{index}", x, pair, gemm=True, gain=gain)
-    return x

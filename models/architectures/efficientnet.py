@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from models import initial
 from models.graph import Graph
-from models.layers import batch_norm, classifier, convolution, swish
+from models.layers import batch_norm, classifier, conv_norm, convolution, swish
 
 STAGES = (  # expansion, channels, blocks, stride of the first, kernel
     (1, 16, 1, 1, 3),
@@ -18,6 +20,8 @@ STAGES = (  # expansion, channels, blocks, stride of the first, kernel
 BRANCH_SCALE = 0.5
 GATE = 0.55  # of a squeeze-and-excitation gate, its root mean square
 DEPTHWISE = 1.68  # 1 / root mean square of swish(normal): these filters keep the mean
+
+_conv_norm_swish = partial(conv_norm, names=("conv", "norm"), activation=swish)
 
 
 def efficientnet_b0(graph: Graph, image: str, *, classes: int = 1000) -> dict[str, str]:
@@ -57,19 +61,3 @@ def _excited(graph: Graph, x: str, channels: int, squeezed: int) -> str:
         gate = swish(graph, convolution(graph, "reduce", gate, (channels, squeezed), 1, bias=True))
         gate = convolution(graph, "expand", gate, (squeezed, channels), 1, bias=True)
         return graph.op("Mul", x, graph.op("Sigmoid", gate))
-
-
-def _conv_norm_swish(
-    graph: Graph,
-    name: str,
-    x: str,
-    channels: tuple[int, int],
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-    gain: float = initial.SWISH,
-) -> str:
-    with graph.scope(name):
-        x = convolution(graph, "conv", x, channels, kernel, stride=stride, groups=groups, gain=gain)
-        return swish(graph, batch_norm(graph, "norm", x, channels[1]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from models import initial
 from models.graph import Graph
-from models.layers import batch_norm, classifier, convolution, relu6
+from models.layers import batch_norm, classifier, conv_norm, convolution, relu6
 
 STAGES = (  # expansion, channels, blocks, stride of the first
     (1, 16, 1, 1),
@@ -19,6 +20,8 @@ STAGES = (  # expansion, channels, blocks, stride of the first
 )
 BRANCH_SCALE = 0.5
 DEPTHWISE = math.sqrt(2)  # 1 / root mean square of relu(normal): these filters keep the mean
+
+_conv_norm = partial(conv_norm, names=("0", "1"), activation=relu6)
 
 
 def mobilenet_v2(graph: Graph, image: str, *, classes: int = 1000) -> dict[str, str]:
@@ -47,19 +50,3 @@ def _inverted_residual(graph: Graph, x: str, channels: tuple[int, int], expansio
     shortcut = stride == 1 and inputs == outputs
     branch = batch_norm(graph, "conv.norm", branch, outputs, scale=BRANCH_SCALE if shortcut else 1.0)
     return graph.op("Add", x, branch) if shortcut else branch
-
-
-def _conv_norm(
-    graph: Graph,
-    name: str,
-    x: str,
-    channels: tuple[int, int],
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-    gain: float = initial.RELU,
-) -> str:
-    with graph.scope(name):
-        x = convolution(graph, "0", x, channels, kernel, stride=stride, groups=groups, gain=gain)
-        return relu6(graph, batch_norm(graph, "1", x, channels[1]))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from models import initial
 from models.graph import Graph
-from models.layers import embedding, linear
+from models.layers import embedding, linear, mlp
 
 
 def wide_and_deep(graph: Graph, dense: str, *sparse: str, rows: Sequence[int], width: int = 16) -> dict[str, str]:
@@ -22,7 +20,7 @@ def wide_and_deep(graph: Graph, dense: str, *sparse: str, rows: Sequence[int], w
         *(_looked_up(graph, f"deep{i}", ids, n, width) for i, (ids, n) in enumerate(zip(sparse, rows, strict=True))),
     ]
     size = graph.shape(dense)[1] + width * len(rows)
-    deep = _mlp(graph, "deep", graph.op("Concat", *parts, axis=1), (size, 64, 32, 1))
+    deep = mlp(graph, "deep", graph.op("Concat", *parts, axis=1), (size, 64, 32, 1))
     score = graph.op("Add", deep, graph.op("Mul", graph.op("Sum", *wide), 0.5))
     return {"click": graph.op("Sigmoid", score)}
 
@@ -39,7 +37,7 @@ def deepfm(graph: Graph, dense: str, *sparse: str, rows: Sequence[int], width: i
     pairs = graph.op("Sub", graph.op("Mul", total, total), squares)
     machine = graph.op("Mul", graph.op("ReduceSum", pairs, [1], keepdims=1), 0.5 / (len(rows) * width**0.5))
     size = graph.shape(dense)[1] + width * len(rows)
-    deep = _mlp(graph, "deep", graph.op("Concat", dense, *tables, axis=1), (size, 64, 32, 1))
+    deep = mlp(graph, "deep", graph.op("Concat", dense, *tables, axis=1), (size, 64, 32, 1))
     return {"click": graph.op("Sigmoid", graph.op("Add", machine, deep))}
 
 
@@ -56,7 +54,7 @@ def dcn(
     for index in range(crosses):
         crossed = linear(graph, f"cross{index}", x, (size, size), gemm=True, gain=0.4)
         x = graph.op("Add", graph.op("Mul", first, crossed), x)
-    return {"click": graph.op("Sigmoid", _mlp(graph, "deep", x, (size, 64, 1)))}
+    return {"click": graph.op("Sigmoid", mlp(graph, "deep", x, (size, 64, 1)))}
 
 
 def din(graph: Graph, item: str, history: str, *, count: int, width: int = 16) -> dict[str, str]:
@@ -71,7 +69,7 @@ def din(graph: Graph, item: str, history: str, *, count: int, width: int = 16) -
     weights = linear(graph, "attention.1", hidden, (32, 1), gain=3.0)
     interest = graph.op("ReduceSum", graph.op("Mul", weights, before), [1], keepdims=0)
     joined = graph.op("Concat", interest, graph.op("Squeeze", wanted, [1]), axis=1)
-    return {"click": graph.op("Sigmoid", _mlp(graph, "top", joined, (2 * width, 32, 1)))}
+    return {"click": graph.op("Sigmoid", mlp(graph, "top", joined, (2 * width, 32, 1)))}
 
 
 def ncf(graph: Graph, user: str, item: str, *, users: int, items: int, width: int = 16) -> dict[str, str]:
@@ -84,7 +82,7 @@ def ncf(graph: Graph, user: str, item: str, *, users: int, items: int, width: in
         _looked_up(graph, f"mlp.{name}", ids, n, width)
         for name, ids, n in (("user", user, users), ("item", item, items))
     ]
-    x = _mlp(graph, "mlp", graph.op("Concat", *deep, axis=1), (2 * width, 32, width))
+    x = mlp(graph, "mlp", graph.op("Concat", *deep, axis=1), (2 * width, 32, width))
     joined = graph.op("Concat", graph.op("Mul", *factors), x, axis=1)
     return {"score": graph.op("Sigmoid", linear(graph, "predict", joined, (2 * width, 1), gemm=True, gain=1.5))}
 
@@ -93,11 +91,3 @@ def _looked_up(graph: Graph, name: str, ids: str, count: int, width: int) -> str
     """The mean row of each sample's ids."""
     rows = embedding(graph, name, ids, count, width)
     return graph.op("ReduceMean", rows, axes=[1], keepdims=0)
-
-
-def _mlp(graph: Graph, name: str, x: str, sizes: Sequence[int]) -> str:
-    for index, pair in enumerate(pairwise(sizes)):
-        x = graph.op("Relu", x) if index else x
-        gain = initial.RELU if index else initial.LINEAR
-        x = linear(graph, f"{name}.{index}", x, pair, gemm=True, gain=gain)
-    return x

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from models import initial
 from models.graph import Graph
-from models.layers import batch_norm, convolution
+from models.layers import conv_norm, convolution
 
 ANCHORS = {16: ((10, 14), (23, 27), (37, 58)), 32: ((41, 42), (65, 60), (88, 82))}  # stride: width, height; pixels
 BRANCH_SCALE = 0.3
 WIDTHS = (16, 32, 64, 128, 256)  # channels after each halving of the size
+
+
+def _leaky_relu(graph: Graph, x: str) -> str:
+    return graph.op("LeakyRelu", x, alpha=0.1)
+
+
+_conv = partial(conv_norm, activation=_leaky_relu)
 
 
 def yolo(
@@ -48,22 +57,6 @@ def yolo(
     scores = graph.op("Transpose", by_class, perm=[0, 2, 1])
     selected = graph.op("NonMaxSuppression", corners, scores, boxes_per_class, overlap, score)
     return {"boxes": corners, "scores": scores, "selected": selected}
-
-
-def _conv(
-    graph: Graph,
-    name: str,
-    x: str,
-    channels: tuple[int, int],
-    kernel: int,
-    *,
-    stride: int = 1,
-    gain: float = initial.RELU,
-    scale: float = 1.0,
-) -> str:
-    with graph.scope(name):
-        x = convolution(graph, "conv", x, channels, kernel, stride=stride, gain=gain)
-        return graph.op("LeakyRelu", batch_norm(graph, "bn", x, channels[1], scale=scale), alpha=0.1)
 
 
 def _decoded(graph: Graph, x: str, batch: int, side: int, stride: int, classes: int) -> tuple[str, str]:
