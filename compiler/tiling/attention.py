@@ -345,24 +345,8 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
         + HANDOVER_CYCLES
     )
 
-    # Cores that share a head bring its keys and values to LLB piece by piece, and wait for each other's parts.
-    own = rounds * tile.rows * problem.width * size
-    held = problem.keys * (problem.width + problem.value_width) * size
     loads, turns = (batches, 2 * batches) if tile.holds else (rounds, rounds * (score_steps + value_steps))
-    brought, in_cluster = times_brought(of_batch, of_rows, chip.cores_per_cluster), min(cores, chip.cores_per_cluster)
-    llb_rate = chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster
-    ddr = llb = 0.0
-    if problem.near:
-        llb = in_cluster * (own + rounds * result * size + loads * held)
-        far = own / rate["llb_l1"] + loads * held / min(rate["llb_l1"], llb_rate)
-    else:
-        ddr = cores * (own + rounds * result * size) + brought * batches * held
-        ddr_rate = chip.bandwidth.ddr_bytes_per_kilocycle / 1000
-        far = own / rate["ddr_l1"] + brought * batches * held / ddr_rate
-    if not problem.near and (of_rows > 1 or batches < loads):
-        # Small pieces are brought as far ahead as it takes.
-        late = 2 * batches * relay_cycles(chip) / AHEAD if tile.holds else 0.0
-        far = max(far + loads * held / min(rate["llb_l1"], llb_rate), late)
+    far, ddr, llb = _from_afar(tile, problem, chip, of_batch, of_rows)
     first = far / loads / (1 if tile.holds else value_steps)
     queues = Work(
         cores=cores,
@@ -389,6 +373,31 @@ def work_of(tile: Tile, problem: Problem, chip: Chip) -> Work:
     late_share = 1 / 2 if tile.holds else 1 / 4 if in_a_row == 1 else 1 / 8
     waits = max(0.0, computed - busiest) + min(computed, far) * late_share
     return queues._replace(first_cycles=chip.path[f"{memory}_l1"].latency_cycles + first, serial_cycles=waits)
+
+
+def _from_afar(tile: Tile, problem: Problem, chip: Chip, of_batch: int, of_rows: int) -> tuple[float, float, float]:
+    """Cycles of the queue that loads queries, keys and values, and the bytes of DDR and LLB that move in all.
+
+    Cores that share a head bring its keys and values to LLB piece by piece, and wait for each other's parts.
+    """
+    size, rounds, batches = DTYPES[problem.dtype].itemsize, tile.rounds, prod(tile.batch_trips)
+    own, result = rounds * tile.rows * problem.width * size, tile.rows * problem.value_width
+    held = problem.keys * (problem.width + problem.value_width) * size
+    loads, cores = batches if tile.holds else rounds, of_batch * of_rows
+    in_cluster = min(cores, chip.cores_per_cluster)
+    rate = {name: spec.bytes_per_cycle for name, spec in chip.path.items()}
+    llb_rate = min(rate["llb_l1"], chip.bandwidth.llb_bytes_per_kilocycle / 1000 / in_cluster)
+    if problem.near:
+        llb = in_cluster * (own + rounds * result * size + loads * held)
+        return own / rate["llb_l1"] + loads * held / llb_rate, 0.0, llb
+    brought = times_brought(of_batch, of_rows, chip.cores_per_cluster)
+    ddr = cores * (own + rounds * result * size) + brought * batches * held
+    far = own / rate["ddr_l1"] + brought * batches * held / (chip.bandwidth.ddr_bytes_per_kilocycle / 1000)
+    if of_rows > 1 or batches < loads:
+        # Small pieces are brought as far ahead as it takes.
+        late = 2 * batches * relay_cycles(chip) / AHEAD if tile.holds else 0.0
+        far = max(far + loads * held / llb_rate, late)
+    return far, ddr, 0.0
 
 
 def times_brought(of_batch: int, of_rows: int, cluster: int) -> int:

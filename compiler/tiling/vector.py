@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
@@ -277,20 +277,7 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
     }
     heads = vector.head_cycles + vector.tail_cycles
     vector_cycles = demand.instructions * heads + demand.vector_bytes / vector.bytes_per_cycle
-    mte2 = mte3 = ddr = llb = 0.0
-    calls = demand.instructions
-    for load in demand.loads:
-        if load.transfer is None:
-            continue
-        path = chip.path[load.path]
-        one = max(path.issue_cycles, load.transfer.moved_bytes / load.transfer.instructions / path.bytes_per_cycle)
-        cycles = load.times * load.transfer.instructions * one
-        mte2, mte3 = (mte2, mte3 + cycles) if load.stored else (mte2 + cycles, mte3)
-        if load.near:
-            llb += load.times * load.transfer.line_bytes
-        else:
-            ddr += load.times * load.transfer.line_bytes
-        calls += int(load.times * load.transfer.instructions)
+    mte2, mte3, ddr, llb, copies = _moved(demand, chip)
     in_cluster = min(cores, chip.cores_per_cluster)
     of_cluster = llb * tiles_in_all * in_cluster / cores
     in_all = max(ddr * tiles_in_all / bandwidth["ddr"], of_cluster / bandwidth["llb"])
@@ -325,12 +312,40 @@ def work_of(demand: Demand, tile: Tile, shape: tuple[int, ...], chip: Chip) -> W
         llb_bytes=of_cluster,
         trips=busiest,
         turns=busiest,
-        instructions=busiest * (TRIP_INSTRUCTIONS + CALL_INSTRUCTIONS * calls),
+        instructions=busiest * (TRIP_INSTRUCTIONS + CALL_INSTRUCTIONS * (demand.instructions + copies)),
         first_cycles=outside[bound],
         serial_cycles=max(0.0, max(around) / SLOTS * busiest - by_queue[bound]),
         rows=prod(tile.extents[:-1]),
         columns=prod(tile.extents[-1:]),
     )
+
+
+class _Moved(NamedTuple):
+    """Of the loads and stores of one tile: cycles of their queues, bytes of lines that they touch, instructions."""
+
+    mte2_cycles: float
+    mte3_cycles: float
+    ddr_bytes: float
+    llb_bytes: float
+    instructions: int
+
+
+def _moved(demand: Demand, chip: Chip) -> _Moved:
+    mte2 = mte3 = ddr = llb = 0.0
+    instructions = 0
+    for load in demand.loads:
+        if load.transfer is None:
+            continue
+        path = chip.path[load.path]
+        one = max(path.issue_cycles, load.transfer.moved_bytes / load.transfer.instructions / path.bytes_per_cycle)
+        cycles = load.times * load.transfer.instructions * one
+        mte2, mte3 = (mte2, mte3 + cycles) if load.stored else (mte2 + cycles, mte3)
+        if load.near:
+            llb += load.times * load.transfer.line_bytes
+        else:
+            ddr += load.times * load.transfer.line_bytes
+        instructions += int(load.times * load.transfer.instructions)
+    return _Moved(mte2, mte3, ddr, llb, instructions)
 
 
 def _latency(demand: Demand, chip: Chip, *, stored: bool) -> int:
