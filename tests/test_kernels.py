@@ -13,12 +13,11 @@ from tvm import te, tirx
 from compiler import kernels, pipeline, timing
 from compiler.codegen.memory import MemoryOverflow
 from compiler.emission.errors import NotEmittable
-from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, _rivals, compile_kernel, spaces
+from compiler.kernels import RANKING, REFUSALS, NoRoadLeft, compile_kernel
 from compiler.operators.normalization import layer_normalization
 from compiler.pipeline import Observer
 from compiler.target import load_chip
-from compiler.tiling.ranking import Ranked, ranked
-from compiler.tiling.search import Work, columns_of
+from compiler.tiling import rivals
 from compiler.timing import TIMING, kernel_cycles
 from compiler.tir.near import placed_near
 
@@ -135,20 +134,10 @@ def test_the_model_decides_where_a_simulation_would_take_long(monkeypatch: pytes
 def test_of_drafts_about_as_fast_both_are_finished_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter((500, 505, 600, 700))  # of both drafts, then of what became of the second and of the first
     monkeypatch.setattr(kernels, "predict", lambda code, chip: SimpleNamespace(cycles=1000))
-    monkeypatch.setattr(kernels, "RIVALS", ((0, 1),))
+    monkeypatch.setattr(rivals, "RIVALS", ((0, 1),))
     monkeypatch.setattr(kernels, "kernel_cycles", lambda code, chip: next(told))
     kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(), "product")
     assert [choice.simulated_cycles for choice in kernel.choices] == [505, 500]
-
-
-def test_the_best_by_the_analytical_cost_is_one_of_those_compared() -> None:
-    """Or another that is as good by it."""
-    chip = load_chip("tw1")
-    _, space = next(spaces(product(), "matmul", chip))
-    found, *left = ranked(space, chip)
-    compared = [found, *_rivals(found, left, chip)]
-    least = min(one.analytical_cycles for one in (found, *left))
-    assert min(one.analytical_cycles for one in compared) == least
 
 
 def test_more_tiles_are_compared_on_a_chip_of_which_nothing_was_learned() -> None:
@@ -156,59 +145,21 @@ def test_more_tiles_are_compared_on_a_chip_of_which_nothing_was_learned() -> Non
     known, unknown = (
         compile_kernel(product(), "matmul", each, Observer(), "product") for each in (chip, replace(chip, clock_mhz=7))
     )
-    assert 1 + kernels.RIVALS[-1][1] <= len(known.choices) < len(unknown.choices) <= 1 + kernels.UNLEARNED_RIVALS
+    assert 1 + rivals.RIVALS[-1][1] <= len(known.choices) < len(unknown.choices) <= 1 + rivals.UNLEARNED_RIVALS
 
 
 def test_more_tiles_are_tried_where_they_are_asked_for() -> None:
     chip = load_chip("tw1")
     usual, tuned = (compile_kernel(product(), "matmul", chip, Observer(), "product", tries) for tries in (0, 8))
-    assert len(usual.choices) <= 1 + kernels.RIVALS[0][1] < len(tuned.choices) <= 1 + 8 + 1  # one with other loads
+    assert len(usual.choices) <= 1 + rivals.RIVALS[0][1] < len(tuned.choices) <= 1 + 8 + 1  # one with other loads
     cycles = [kernel_cycles(each.code, chip) or 0 for each in (tuned, usual)]
     assert 0 < cycles[0] <= cycles[1]
-
-
-def test_the_first_half_of_many_tiles_comes_in_order_and_the_others_are_least_alike() -> None:
-    works = columns_of([Work(cores=8, cube_cycles=4000.0 + at) for at in range(20)])
-    near = [Ranked(at, works, at, 5000.0 + 50 * at, 5000.0) for at in range(20)]
-    tried = [one.tile for one in _rivals(near[0], near[1:], load_chip("tw1"), 6)]
-    assert tried[:3] == [1, 2, 3]
-    assert len(tried) == 6
-    assert tried[3] == 19
 
 
 def test_without_the_learned_ranking_the_first_tile_is_taken() -> None:
     kernel = compile_kernel(product(), "matmul", load_chip("tw1"), Observer(without=frozenset({RANKING})), "product")
     assert [choice.lowered_as for choice in kernel.choices] == ["product"]
     assert kernel.choices[0].modelled_cycles is None
-
-
-def test_the_next_tile_is_compared_then_those_least_like_those_before_and_no_work_twice() -> None:
-    """The second asks the same of the chip as the first, so the third is the next."""
-    cube = (4000.0, 4000.0, 4100.0, 4200.0, 2000.0)
-    works = columns_of([Work(cores=8, cube_cycles=cycles) for cycles in cube])
-    near = [Ranked(at, works, at, 5000.0 + at, 5000.0) for at in range(len(cube))]
-    assert [one.tile for one in _rivals(near[0], near[1:], load_chip("tw1"))] == [2, 4]
-
-
-def test_of_tiles_that_rank_equal_those_with_other_trips_are_compared() -> None:
-    """A row of vector work more or less at once: memory takes as long for all of them, trips cost what ranking does not
-    know."""
-    trips = (60, 55, 50, 45, 40)
-    works = columns_of([Work(cores=20, trips=each) for each in trips])
-    equal = [Ranked(each, works, at, 5000.0, 5000.0) for at, each in enumerate(trips)]
-    rivals = _rivals(equal[0], equal[1:], load_chip("tw2"))
-    assert [one.tile for one in rivals] == [55, 40]
-    unequal = [one._replace(cycles=5000.0 + at) for at, one in enumerate(equal)]
-    assert [one.tile for one in _rivals(unequal[0], unequal[1:], load_chip("tw2"))] == [55, 40]
-    assert [one.tile for one in _rivals(equal[0], equal[1:2], load_chip("tw2"))] == [55], "rather than none"
-
-
-def test_one_kernel_of_many_is_compared_as_often_as_one_that_takes_less() -> None:
-    works = columns_of([Work(cores=8, cube_cycles=1000.0 * at) for at in range(1, 9)])
-    near = [Ranked(at, works, at, 21_000.0 + at, 21_000.0) for at in range(8)]
-    compared = {times: len(_rivals(near[0], near[1:], load_chip("tw1"), times=times)) for times in (1, 2, 8, 32)}
-    assert compared == {1: 3, 2: 2, 8: 1, 32: 1}
-    assert len(_rivals(near[0], near[1:], load_chip("tw1"), 5, times=32)) == 5, "somebody asks for them"
 
 
 def test_loads_a_turn_ahead_are_compared_with_loads_in_pieces() -> None:

@@ -1,4 +1,4 @@
-"""What the stages of a kernel read: buffers, and how far the indices into them reach. A tile asks it without TVM."""
+"""What the stages of a kernel read: buffers, and how far indices into them reach, as functions that need no TVM."""
 
 from __future__ import annotations
 
