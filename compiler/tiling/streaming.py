@@ -39,6 +39,7 @@ from compiler.tir.near import near_parameters
 from compiler.tir.structure import structural_walk
 
 PIECES = tuple(1 << k for k in range(15, 2, -2))  # elements that are read at once
+STEP = 16  # rows side by side, in a block of 16-bit elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class Streamed:
     results: list[Stage]
     kept: tuple[int, ...]  # the axes of the result that are rows
     shape: tuple[int, ...]
+    extents: tuple[int, ...]  # of the result
     near: frozenset[Any]  # the parameters that lie in LLB
 
     @staticmethod
@@ -67,12 +69,26 @@ class Streamed:
         extents = block_facts(sch.get(outs[0])).extents or (1,)
         kept = _kept_axes(sch, outs[0])
         shape = tuple(extents[axis] for axis in kept) or (1,)
-        return Streamed(func, chip, stages, results, kept, shape, near_parameters(sch.mod["main"]))
+        return Streamed(func, chip, stages, results, kept, shape, extents, near_parameters(sch.mod["main"]))
 
     def tiles(self) -> list[Tile]:
         """Rows with pieces of them: where what is reduced lies outside of the rows, many make long runs."""
         rows = vector.tiles(self.shape, self.chip.cores)
         return [Tile(row.extents, piece) for row in rows for piece in PIECES if prod(row.extents) <= piece]
+
+    @property
+    def side_by_side(self) -> bool:
+        return _are_side_by_side(self.kept, len(self.extents))
+
+    def whole_columns(self) -> list[Tile]:
+        """Rows that lie side by side, all of each: some of them."""
+        if not self.side_by_side:
+            return []
+        outer = (1,) * (len(self.kept) - 1)
+        found = [(*outer, size) for size in _steps(self.shape[-1])]
+        found += [row.extents for row in vector.tiles(self.shape, self.chip.cores)]
+        cuts = [dict(zip(self.kept, extents, strict=True)) for extents in found]
+        return [Tile(tuple(cut.get(axis, extent) for axis, extent in enumerate(self.extents))) for cut in cuts]
 
     def demand(self, tile: Tile) -> Demand:
         found = [self._demand(out, tile) for out in self.results]
@@ -88,7 +104,8 @@ class Streamed:
             columns = [axis for axis in stage.axes if axis not in rows] if stage is out else []
             along = [axis for axis in stage.axes if axis in stage.reduced] or columns
             results = prod(lengths[axis] for axis in stage.axes if axis not in along)
-            cut, times = _pieces(along, lengths, tile.piece // results if stage.reduced else tile.piece)
+            at_once = stage.reduced or self.side_by_side
+            cut, times = _pieces(along, lengths, tile.piece // results if at_once else tile.piece)
             for load, place in _distinct(stage):
                 moved = transfer(place.box(cut), place.source.shape, place.source.itemsize, line)
                 if not any(load.source is other.target for other in self.stages):
@@ -115,6 +132,12 @@ class Streamed:
         return f"pieces of {tile.piece} elements, {prod(trips)} rows of tiles on {cores} cores"
 
 
+def _steps(size: int) -> list[int]:
+    """Multiples of a step, few of them large."""
+    found = {STEP * count << k for k in range(size.bit_length()) for count in range(1, 8)}
+    return sorted(each for each in found if each < size)
+
+
 def _distinct(stage: Stage) -> list[tuple[Any, Place]]:
     """Loads of different buffers."""
     found = dict[Any, tuple[Any, Place]]()
@@ -133,17 +156,23 @@ def _pieces(along: Sequence[Any], lengths: Mapping[Any, int], elements: int) -> 
     return cut, float(times)
 
 
+def _are_side_by_side(kept: tuple[int, ...], rank: int) -> bool:
+    """Whether what rows have at one place lies side by side, and what one row has lies apart."""
+    return rank - 1 in kept and len(kept) < rank
+
+
 def _apply(func: Any, rows_of: tuple[int, ...], kept: tuple[int, ...], piece: int, cores: int) -> Any:
     sch = new_schedule(func)
     _inline_all(sch)
     for out in result_blocks(sch):
         store = sch.cache_write(out, 0, UB)
         loops = list(sch.get_loops(store))
+        side_by_side = _are_side_by_side(kept, len(loops))
         columns = [loop for axis, loop in enumerate(loops) if axis not in kept]
         if kept and columns:
             sch.reorder(*(loops[axis] for axis in kept), *columns)
         rows = bind_tiles(sch, store, rows_of, cores)
-        inner = _cut(sch, columns, piece) if columns else rows
+        inner = _cut_columns(sch, store, rows, columns, piece, side_by_side) if columns else rows
         sch.compute_at(out, inner, preserve_unit_loops=True)
         reductions = ancestors(sch, out)
         for reduction in reversed(reductions):
@@ -158,10 +187,31 @@ def _apply(func: Any, rows_of: tuple[int, ...], kept: tuple[int, ...], piece: in
     return sch.mod["main"]
 
 
+def _cut_columns(sch: Any, store: Any, rows: Any, columns: list[Any], piece: int, side_by_side: bool) -> Any:
+    """Of one row after the other, or of all rows of a tile at once where their elements lie ``side_by_side``."""
+    if not side_by_side:
+        return _cut(sch, columns, piece)
+    elements = [loop for loop in _inside(sch, store, rows) if not _is_one_of(sch, loop, columns)]
+    inner = _cut(sch, columns, max(1, piece // prod(int(sch.get(loop).extent) for loop in elements)), before=elements)
+    of_columns = [loop for loop in _inside(sch, store, inner) if not _is_one_of(sch, loop, elements)]
+    sch.reorder(*of_columns, *elements)
+    return inner
+
+
+def _inside(sch: Any, block: Any, loop: Any) -> list[Any]:
+    """The loops of a block inside one of them."""
+    loops = list(sch.get_loops(block))
+    return loops[1 + [sch.get(each).loop_var for each in loops].index(sch.get(loop).loop_var) :]
+
+
+def _is_one_of(sch: Any, loop: Any, loops: list[Any]) -> bool:
+    return any(sch.get(loop).loop_var.same_as(sch.get(each).loop_var) for each in loops)
+
+
 def _stream(sch: Any, reduction: Any, outside: Any, piece: int) -> None:
     """Take a reduction's loops piece by piece, reading the inputs of each piece right before."""
     loops = list(sch.get_loops(reduction))
-    own = loops[1 + [sch.get(loop).loop_var for loop in loops].index(sch.get(outside).loop_var) :]
+    own = _inside(sch, reduction, outside)
     reduced = len(block_facts(sch.get(reduction)).reduced)
     spatial, axes = own[: len(own) - reduced], own[len(own) - reduced :]
     results = prod(_longest(sch, loops, loop) for loop in spatial)

@@ -140,7 +140,8 @@ class VectorSpace:
     @cached_property
     def candidates(self) -> list[Tile]:
         whole = tiles(self.shape, self.chip.cores, self._run_axes())
-        return [*whole, *(self.streamed.tiles() if self.streamed else ())]
+        columns = self.streamed.whole_columns() if self.streamed else ()
+        return [*dict.fromkeys((*whole, *columns)), *(self.streamed.tiles() if self.streamed else ())]
 
     @cached_property
     def fitting(self) -> list[Tile]:

@@ -175,7 +175,8 @@ def read_pattern(block: Any, buffer: Any) -> tuple[Any, ...] | str:
     All positions may be those of two axes, block by block. Other blocks of the same pattern read the same. Where it is
     more than that, the block stands for itself.
     """
-    axes = {iteration.var: (at, int(iteration.dom.extent)) for at, iteration in enumerate(block.iter_vars)}
+    places = _places_of_axes(block, buffer)
+    axes = {one.var: (at, int(one.dom.extent)) for at, one in zip(places, block.iter_vars, strict=True)}
     found = set[tuple[Any, ...]]()
 
     def visit(load: Any) -> None:
@@ -187,6 +188,23 @@ def read_pattern(block: Any, buffer: Any) -> tuple[Any, ...] | str:
     structural_walk(block.body, (ir.TensorLoad, visit))
     only = found.pop() if len(found) == 1 else (None,)
     return str(block.name_hint) if None in only else only
+
+
+def _places_of_axes(block: Any, buffer: Any) -> list[int]:
+    """Where each axis of a block stands among the others: what is reduced, where the result keeps a single position."""
+    read = set[Any]()
+
+    def visit(load: Any) -> None:
+        if load.source.same_as(buffer):
+            for index in load.indices:
+                structural_walk(index, (tirx.Var, read.add))
+
+    structural_walk(block.body, (ir.TensorLoad, visit))
+    axes = list(enumerate(block.iter_vars))
+    reduced = [at for at, one in axes if one.iter_type == tirx.IterVar.CommReduce]
+    kept = [at for at, one in axes if at not in reduced and int(one.dom.extent) == 1 and one.var not in read]
+    places = dict(zip(reduced, kept, strict=True)) if len(reduced) == len(kept) else {}
+    return [places.get(at, at) for at, _ in axes]
 
 
 def _run(index: Any, axes: dict[Any, tuple[int, int]]) -> tuple[int, int] | None:

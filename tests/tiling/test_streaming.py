@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from compiler.operators.softmax import softmax_of
 from compiler.tiling import vector
 from tests.tiling.kernels import run
 from tests.tiling.test_vector import exact_softmax, softmax
@@ -58,3 +59,12 @@ def test_softmax_of_long_columns_reads_each_column_once_per_stage() -> None:
     result = run(vector.schedule, "tiny", {"x": x}, define)
     assert "1 rows of tiles" in result.description or "2 rows of tiles" in result.description
     np.testing.assert_allclose(result.output, exact_softmax(x.T).T, rtol=5e-5)
+
+
+def test_columns_that_do_not_fit_are_moved_side_by_side() -> None:
+    x = np.random.default_rng(10).standard_normal((1, 700, 16)).astype(np.float32)
+    found = run(vector.schedule, "tiny", {"x": x}, lambda given: softmax_of(given, axis=1))
+    assert "pieces" in found.description
+    np.testing.assert_allclose(found.output[0], exact_softmax(x[0].T).T, rtol=5e-5)
+    element = run(vector.schedule, "tiny", {"x": x[:, :, :1].copy()}, lambda given: softmax_of(given, axis=1))
+    assert found.cycles < 16 * element.cycles  # less than one column after the other

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from compiler.operators.softmax import softmax_of
 from compiler.target import load_chip
 from compiler.tiling import vector
 from compiler.tiling.search import cheapest_first
@@ -39,6 +40,19 @@ def exact_softmax(x: np.ndarray) -> np.ndarray:
 def test_rows(chip: str, shape: tuple[int, int]) -> None:
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     np.testing.assert_allclose(run(vector.schedule, chip, {"x": x}, softmax).output, exact_softmax(x), rtol=2e-5)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shape", [(1, 7, 1), (1, 37, 61), (2, 21, 150), (1, 96, 784)])
+def test_columns(chip: str, shape: tuple[int, int, int]) -> None:
+    """Of some columns all that is reduced, read once, where that fits."""
+    x = np.random.default_rng(8).standard_normal(shape).astype(np.float32)
+    found = run(vector.schedule, chip, {"x": x}, lambda given: softmax_of(given, axis=1))
+    powers = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(found.output, powers / powers.sum(1, keepdims=True), rtol=2e-5)
+    if chip != "tiny" and shape[2] > 1:
+        assert f"x{shape[1]}x" in found.description.partition(" of ")[2].partition(" of ")[0]
+        assert str(found.func.script()).count("tw.ld.ddr.ub") == 1
 
 
 @pytest.mark.parametrize("chip", CHIPS)
