@@ -96,10 +96,10 @@ def chained(graph: GraphBuilder, first: Affine, second: Affine) -> Call:
     known = [
         graph.constant(term, f"{like.name}_folded", like.element_type) for term, like in zip(terms, likes, strict=True)
     ]
+    before = len(graph.calls)
     graph.apply(find_called(AFFINE), (first.x, *known), {})
-    made = graph.calls.pop()
-    nodes = tuple(dict.fromkeys((*first.call.nodes, *second.call.nodes)))
-    return Call(made.function, made.operands, second.call.results, nodes)
+    (made,) = graph.taken(before, second.call.results[0], (*first.call.nodes, *second.call.nodes))
+    return made
 
 
 def with_terms(graph: GraphBuilder, convolution: Call, weights: Array, bias: Array | None, last: Call) -> Call:
@@ -113,9 +113,10 @@ def with_terms(graph: GraphBuilder, convolution: Call, weights: Array, bias: Arr
     attributes = {
         name: tuple(value) if isinstance(value, list) else value for name, value in convolution.attributes.items()
     }
+    before = len(graph.calls)
     graph.apply(find_called(CONVOLUTION), (x, *terms), attributes)
-    made = graph.calls.pop()
-    return Call(made.function, made.operands, last.results, tuple(dict.fromkeys((*convolution.nodes, *last.nodes))))
+    (made,) = graph.taken(before, last.results[0], (*convolution.nodes, *last.nodes))
+    return made
 
 
 def elements(value: Value) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,6 +163,13 @@ class GraphBuilder:
     def maker(self, value: Value) -> Call | None:
         """The call that makes a value, most often one of the last ones; None for inputs and constants."""
         return next((call for call in reversed(self.calls) if value in call.results), None)
+
+    def taken(self, before: int, result: Value, nodes: Iterable[str]) -> list[Call]:
+        """The calls made since there were ``before``, out again: work of ``nodes``; the last makes ``result``."""
+        made, own = self.calls[before:], tuple(dict.fromkeys(nodes))
+        del self.calls[before:]
+        results = [*(call.results for call in made[:-1]), (result,)]
+        return [Call(call.function, call.operands, of, own, call.known) for call, of in zip(made, results, strict=True)]
 
     def _inputs_of(self, value: Value) -> list[str]:
         """The names of the model's inputs that a value is computed from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class _Norms:
             return []
         channels = [np.broadcast_to(term, x.shape[1:2]) for term in terms if term is not None]
         attributes = {"num_groups": grouped[1], "epsilon": norm.attributes.get("epsilon", 1e-5)}
-        nodes = tuple(dict.fromkeys(node for each in (apart, norm, back, scaling, shift) for node in each.nodes))
+        nodes = [node for each in (apart, norm, back, scaling, shift) for node in each.nodes]
         return self._applied("GroupNormalization", (x, *channels), attributes, result, nodes)
 
     def _before_view(self, call: Call) -> list[Call]:
@@ -87,7 +87,7 @@ class _Norms:
             )
             self.graph.apply(find_called(VIEW), (made, np.array(shape)), {})
         self.grouped.add(made)
-        return self._taken(before, call.results[0], call.nodes)
+        return self.graph.taken(before, call.results[0], call.nodes)
 
     def _applied(
         self,
@@ -95,20 +95,12 @@ class _Norms:
         inputs: tuple[Value | Array, ...],
         attributes: dict[str, object],
         result: Value,
-        nodes: tuple[str, ...],
+        nodes: Sequence[str],
     ) -> list[Call]:
         before = len(self.graph.calls)
         with self.graph.inside("/".join(nodes[:1])):
             self.graph.apply(find_called(name), inputs, attributes)
-        return self._taken(before, result, nodes)
-
-    def _taken(self, before: int, result: Value, nodes: tuple[str, ...]) -> list[Call]:
-        """The calls made since, of which the last one makes ``result``."""
-        made = self.graph.calls[before:]
-        del self.graph.calls[before:]
-        calls = [Call(each.function, each.operands, each.results, nodes, each.known) for each in made]
-        last = calls[-1]
-        return [*calls[:-1], Call(last.function, last.operands, (result,), nodes, last.known)]
+        return self.graph.taken(before, result, nodes)
 
     def _only_for(self, call: Call, operator: str) -> Call | None:
         """What makes the operand of a call of that operator, beside a known one, and is read by nothing else."""

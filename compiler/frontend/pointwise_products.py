@@ -112,12 +112,10 @@ def _in_one(batch: int, places: int, channels: int, last: bool) -> list[int]:
 def _product(
     graph: GraphBuilder, of: _Pointwise, x: Value, result: Value, last: bool, becomes: bool, instead: list[Call]
 ) -> list[Call]:
-    calls: list[Call] = []
+    before = len(graph.calls)
 
     def apply(name: str, *operands: Value | Array, **attributes: Any) -> Value:
-        graph.apply(find_called(name), operands, attributes, outputs=1)
-        calls.append(graph.calls.pop())
-        return calls[-1].results[0]
+        return graph.apply(find_called(name), operands, attributes, outputs=1)[0]
 
     nodes = tuple(dict.fromkeys(node for call in instead for node in call.nodes))
     with graph.inside(nodes[0] if nodes else "pointwise"):
@@ -133,5 +131,4 @@ def _product(
             made = apply(MOVE, made, perm=(0, 2, 1))
         if made.shape != result.shape:
             apply("Reshape", made, np.array(result.shape))
-    made_by = [Call(call.function, call.operands, call.results, nodes, call.known) for call in calls]
-    return [*made_by[:-1], Call(calls[-1].function, calls[-1].operands, (result,), nodes, calls[-1].known)]
+    return graph.taken(before, result, nodes)
