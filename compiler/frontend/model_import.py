@@ -73,6 +73,7 @@ def import_model(
     from compiler.frontend.module import emit_module
     from compiler.frontend.pointwise_products import as_products
     from compiler.frontend.spelled_norms import fuse_norms
+    from compiler.frontend.turned_norms import leave_axes
 
     model = source if isinstance(source, Model) else load_model(source, limits=limits)
     graph = model.proto.graph
@@ -84,6 +85,7 @@ def import_model(
     named = {info.name: (info, value) for info, value in zip(graph.output, made, strict=True)}
     outputs = [value for _, value in named.values()]
     importer.graph.calls = fuse_norms(importer.graph, outputs)
+    importer.graph.calls = leave_axes(importer.graph, outputs)
     importer.graph.calls = fuse_group_norms(importer.graph, outputs)
     importer.graph.calls = as_products(importer.graph, outputs)
     importer.graph.calls = join_products(importer.graph, outputs)

@@ -28,14 +28,36 @@ def existing_axis(axis: int, rank: int) -> int:
 
 # Of fewer elements it takes no longer to go through rows that lie apart than to move them, in kernels of their own.
 _FEW_ELEMENTS = 2048
+# Nor where so many rows that some of each fill a line fit beside the vector unit, and there are rows for all cores.
+_MOST_BYTES = 512
+_LEAST_ROWS = 2  # for each element of a row
+_NARROW, _WIDE = 2, 4  # bytes of a floating-point number
+
+
+def stay_apart(shape: tuple[int, ...], axis: int, dtype: str) -> bool:
+    """Whether rows along an axis, whose elements lie apart, are best left as they lie."""
+    elements, rows = shape[axis], math.prod(shape[axis + 1 :])
+    if math.prod(shape) < _FEW_ELEMENTS:
+        return True
+    size = _WIDE if dtype == "float32" else _NARROW
+    return elements * size <= _MOST_BYTES and rows >= _LEAST_ROWS * elements
+
+
+def in_three_axes(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """What lies before an axis, along it, and behind it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 def along_last(graph: Graph, x: Value, axis: int, of_rows: Callable[[Any, int], Any]) -> Any:
-    """What ``of_rows`` makes of a tensor and an axis. Rows whose elements lie apart are moved to the end, and back."""
+    """What ``of_rows`` makes of a tensor and an axis. Rows whose elements lie apart are moved to the end, and back, or
+    become the middle one of three axes.
+    """
     shape = shape_of(x)
     at = normalised_axis(axis, len(shape))
-    if math.prod(shape[at + 1 :]) == 1 or shape[at] == 1 or math.prod(shape) < _FEW_ELEMENTS:
+    if math.prod(shape[at + 1 :]) == 1 or shape[at] == 1:
         return of_rows(x, axis)
-    apart = graph.call("Reshape", x, np.array([math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])]))
+    apart = graph.call("Reshape", x, np.array(in_three_axes(shape, at)))
+    if stay_apart(shape, at, x.dtype):
+        return graph.call("Reshape", of_rows(apart, 1), np.array(shape))
     result = of_rows(graph.call("Transpose", apart, perm=(0, 2, 1)), 2)
     return graph.call("Reshape", graph.call("Transpose", result, perm=(0, 2, 1)), np.array(shape))

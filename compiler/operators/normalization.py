@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from compiler.isa.timing import ceil_div
 from compiler.operators import refusals
-from compiler.operators.axes import along_last
+from compiler.operators.axes import along_last, in_three_axes
 from compiler.operators.broadcast import broadcast_shape, literal, normalised_axis, read, result_dtype, shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.reduction import MAX, SUM, Combine, Rows, lp_norm, spatial_axes
@@ -79,17 +79,49 @@ def layer_normalization(
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Over ``axis`` and all after it; also each row's mean and inverse deviation."""
     rows = _trailing_rows(x, axis, scale, bias)
+    return _normalised(rows, x, scale, bias, epsilon, lambda term, i: read(term, i))
+
+
+@composition("tilewright::AxisNormalization")
+def axis_normalization(
+    graph: Graph, x: Value, scale: Value, bias: Value | None = None, *, axis: int, epsilon: float
+) -> Any:
+    """Layer norm over a single axis; scale and bias have an element for each of its positions."""
+    apart = graph.call("Reshape", x, np.array(in_three_axes(x.shape, axis)))
+    terms = [None if term is None else graph.call("Reshape", term, np.array([-1])) for term in (scale, bias)]
+    normalised = graph.call("tilewright::ChannelNormalization", apart, *terms, epsilon=epsilon)
+    return graph.call("Reshape", normalised, np.array(x.shape))
+
+
+@operator("tilewright::ChannelNormalization", schedule="norm")
+def channel_normalization(
+    x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None = None, *, epsilon: float
+) -> te.Tensor:
+    """Layer norm of [batch, channel, place] over the channels."""
+    require_per_channel(x, scale=scale, bias=bias)
+    return _normalised(Rows.of(x, (1,)), x, scale, bias, epsilon, lambda term, i: term[i[1]])[0]
+
+
+def _normalised(
+    rows: Rows,
+    x: te.Tensor,
+    scale: te.Tensor,
+    bias: te.Tensor | None,
+    epsilon: float,
+    of_element: Callable[[te.Tensor, tuple[Any, ...]], Any],
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """The rows, each one's mean and inverse deviation. Scale and bias are those ``of_element``."""
+
+    def affine(value: Any, i: tuple[Any, ...]) -> Any:
+        return _affine(value, of_element(scale, i), None if bias is None else of_element(bias, i), result_dtype(x))
+
     narrow = {result_dtype(one) for one in (x, scale, bias) if one is not None} == {_NARROW}
     if narrow and _pays_in_fp16(rows, epsilon):
-        return _narrow_layer_normalization(rows, x, scale, bias, epsilon)
+        return _normalised_in_fp16(rows, x, epsilon, affine)
     mean, rest, variance = centred(rows, x)
     inverse = inverse_deviation(rows, variance, epsilon)
-
-    def normalised(*i: Any) -> Any:
-        value = rest[i] * inverse[rows.row(i)]
-        return _affine(value, read(scale, i), None if bias is None else read(bias, i), result_dtype(x))
-
-    return te.compute(rows.shape, normalised, "layernorm"), mean, inverse
+    result = te.compute(rows.shape, lambda *i: affine(rest[i] * inverse[rows.row(i)], i), "layernorm")
+    return result, mean, inverse
 
 
 def _pays_in_fp16(rows: Rows, epsilon: float) -> bool:
@@ -100,8 +132,8 @@ def _pays_in_fp16(rows: Rows, epsilon: float) -> bool:
     return epsilon >= (_LEAST_EPSILON if has_own_factors else _COARSE_EPSILON)
 
 
-def _narrow_layer_normalization(
-    rows: Rows, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None, epsilon: float
+def _normalised_in_fp16(
+    rows: Rows, x: te.Tensor, epsilon: float, affine: Callable[[Any, tuple[Any, ...]], Any]
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """In fp16 what has as many elements as x, each value rounded once; sums and statistics in float32.
 
@@ -122,8 +154,7 @@ def _narrow_layer_normalization(
             (one[row] * literal(by, "float32")).astype(_NARROW).astype("float32")
             for one, by in ((near.remainders, near.remainder), (near.factors, near.factor))
         )
-        value = (near.rest[i].astype("float32") - offset) * times
-        return _affine(value, read(scale, i), None if bias is None else read(bias, i), _NARROW)
+        return affine((near.rest[i].astype("float32") - offset) * times, i)
 
     return te.compute(rows.shape, normalised, "layernorm"), mean, near.inverse
 
@@ -232,7 +263,7 @@ def _by_place(
     ``attributes`` are of the stage that does so.
     """
     last = rows.shape[-1]
-    if len(rows.axes) > 1 or last % _PLACES or last < _LONG * _PLACES:
+    if rows.axes != (len(rows.shape) - 1,) or last % _PLACES or last < _LONG * _PLACES:
         return rows.reduce("row_of_all", combine, dtype, lambda i: element(x[i]))
     blocks = te.reduce_axis((0, last // _PLACES), "blocks")
     places = te.compute(

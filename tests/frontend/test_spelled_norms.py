@@ -34,14 +34,19 @@ def spelled(*, axes: tuple[int, ...] = (-1,), square: str = "Pow") -> list[Any]:
     ]
 
 
-def network(nodes: list[Any], outputs: tuple[str, ...] = ("y",), width: tuple[int, ...] = (12,)) -> onnx.ModelProto:
+def network(
+    nodes: list[Any],
+    outputs: tuple[str, ...] = ("y",),
+    width: tuple[int, ...] = (12,),
+    shape: tuple[int, ...] = X.shape,
+) -> onnx.ModelProto:
     constants = {
         "two": np.float32(2),
         "e": np.float32(1e-3),
         "s": RNG.random(width).astype(np.float32) + 0.5,
         "b": RNG.random(width).astype(np.float32),
     }
-    return model(nodes, {"x": X.shape}, list(outputs), constants, opset=17)
+    return model(nodes, {"x": shape}, list(outputs), constants, opset=17)
 
 
 def operators(imported: Imported) -> list[str]:
@@ -57,6 +62,35 @@ def test_a_spelled_norm_is_one_operator(square: str, axes: tuple[int, ...], widt
     assert operators(imported) == ["LayerNormalization"]
     assert set(next(iter(imported.nodes.values()))) == {each.name or each.output[0] for each in proto.graph.node}
     check(proto, imported, {"x": X})
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 40), (5, 7, 30), (1, 5, 3, 4, 5)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_spelled_norm_over_an_axis_in_the_middle(shape: tuple[int, ...], has_bias: bool) -> None:
+    axis = shape.index(5)
+    width = (5, *(1,) * (len(shape) - axis - 1))
+    nodes = spelled(axes=(axis,))
+    proto = network(nodes if has_bias else [*nodes[:-1], node("Relu", "w", "y")], width=width, shape=shape)
+    imported = import_model(proto.SerializeToString())
+    found = [name for name in operators(imported) if name != "Reshape"]
+    assert found == ["tilewright::ChannelNormalization"] + ([] if has_bias else ["Relu"])
+    check(proto, imported, {"x": RNG.standard_normal(shape).astype(np.float32)}, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "width"),
+    [
+        ((2, 300, 16), (1,), (300, 1)),  # channels that do not fit beside many others
+        ((2, 5, 40), (0, 1), (5, 1)),
+        ((2, 5, 40), (1,), (40,)),
+        ((2, 5, 40), (1,), (1,)),
+    ],
+)
+def test_other_axes_stay_spelled(shape: tuple[int, ...], axes: tuple[int, ...], width: tuple[int, ...]) -> None:
+    proto = network(spelled(axes=axes), width=width, shape=shape)
+    imported = import_model(proto.SerializeToString())
+    assert not [name for name in operators(imported) if "Normalization" in name]
+    check(proto, imported, {"x": RNG.standard_normal(shape).astype(np.float32)}, rtol=1e-3, atol=1e-4)
 
 
 def test_an_epsilon_is_the_one_of_the_model_whatever_the_precision() -> None:

@@ -8,7 +8,7 @@ from tvm import te
 
 from compiler.errors import InvalidError, UnsupportedError
 from compiler.operators import normalization
-from compiler.operators.normalization import layer_normalization
+from compiler.operators.normalization import channel_normalization, layer_normalization
 from compiler.tiling import vector
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import floats, onnxruntime_node
@@ -73,6 +73,29 @@ def test_layer_normalization_in_float16(chip: str | None, columns: int, epsilon:
         result = run(
             vector.schedule, chip, inputs, lambda *given: layer_normalization(*given, epsilon=epsilon)[0]
         ).output
+    np.testing.assert_allclose(result.astype("float64"), expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("few_rows_in_fp16")
+@pytest.mark.parametrize("chip", [None, "tw1", "tw2", "tiny"])
+@pytest.mark.parametrize("channels", [1, 17, 64, 300])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-9, 1e-14])
+def test_norms_of_channels_in_float16(chip: str | None, channels: int, epsilon: float) -> None:
+    x = np.stack([hard_rows(channels).T, hard_rows(channels).T[::-1]])
+    rng = np.random.default_rng(4)
+    scale = rng.uniform(0.5, 1.5, channels).astype(np.float16)
+    bias = (0.1 * rng.standard_normal(channels)).astype(np.float16)
+    wide = x.astype("float64")
+    rest = wide - wide.mean(1, keepdims=True)
+    normalised = rest / np.sqrt(np.square(rest).mean(1, keepdims=True) + epsilon)
+    expected = normalised * scale[:, np.newaxis].astype("float64") + bias[:, np.newaxis]
+    if chip is None:
+        result = evaluate("tilewright::ChannelNormalization", x, scale, bias, epsilon=epsilon)
+    else:
+        inputs = {"x": x, "scale": scale, "bias": bias}
+        found = run(vector.schedule, chip, inputs, lambda *given: channel_normalization(*given, epsilon=epsilon))
+        assert chip == "tiny" or str(found.func.script()).count("tw.ld.ddr.ub") == 3  # each input once
+        result = found.output
     np.testing.assert_allclose(result.astype("float64"), expected, rtol=2e-3, atol=1e-3)
 
 
