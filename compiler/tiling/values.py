@@ -19,7 +19,7 @@ _CYCLES = {
     "tirx.erf": cost.ERF, "tirx.pow": cost.POWER, "tirx.sigmoid": cost.LOGISTIC, "tirx.sin": cost.TRIGONOMETRIC,
     "tirx.cos": cost.TRIGONOMETRIC,
 }  # fmt: skip
-_NARROW = frozenset({"float16", "bfloat16"})
+_NARROW = ("float16", "bfloat16")
 _FUSED = 3  # operations that one row does, at most
 
 
@@ -79,7 +79,7 @@ class _Row:
             return None
         sides = [side.value for side in (value.a, value.b) if isinstance(side, tirx.Cast)]
         kinds = {str(side.ty.dtype) for side in sides}
-        if len(sides) < 2 or len(kinds) > 1 or not kinds <= _NARROW:
+        if len(sides) < 2 or len(kinds) > 1 or not kinds <= {*_NARROW}:
             return None
         return _Row(kinds.pop(), sides, cost.CONVERT, 1)
 
