@@ -26,6 +26,7 @@ from compiler.errors import (
 from compiler.frontend import old_broadcast
 from compiler.frontend.assigned_boxes import ASSIGNED
 from compiler.frontend.attributes import plain_value
+from compiler.frontend.combined_rows import COMBINED
 from compiler.frontend.control_flow import CONTROL_FLOW
 from compiler.frontend.folding import fold
 from compiler.frontend.gathered_grids import GRIDS
@@ -53,7 +54,7 @@ from compiler.operators import Declared, find, refusals
 
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
-for _rewrites in (INNER_AXES, ASSIGNED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
+for _rewrites in (INNER_AXES, ASSIGNED, COMBINED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")

@@ -1,6 +1,8 @@
 """Elements that are scattered row by row, as rows: an index for each element costs an element at a time.
 
 scatter_elements(data, expand(index, [n, width]), updates)   ->   scatter_nd(data, index, updates)
+
+What is added to rows is combined at once (`combined_rows`), rows of one element as well.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.frontend.combined_rows import combined, pays
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import Rewrite
 
@@ -25,8 +28,11 @@ def rows(graph: GraphBuilder, values: Sequence[Value | None], attributes: Mappin
     rank = len(data.shape)
     axis = int(attributes.get("axis", 0)) % max(rank, 1)
     others = [(data.shape[at], indices.shape[at]) for at in range(rank) if at != axis]
-    width = prod(extent for extent, _ in others)
-    if any(own != extent for extent, own in others) or width < LEAST or updates.shape != indices.shape:
+    width, reduction = prod(extent for extent, _ in others), attributes.get("reduction", "none")
+    if rank == 0 or any(own != extent for extent, own in others) or updates.shape != indices.shape:
+        return None
+    at_once = pays(data.shape[axis], width, indices.shape[axis], data.dtype, reduction)
+    if width < LEAST and not at_once:
         return None
     index = _index_of_rows(graph, indices, axis)
     if index is None:
@@ -34,7 +40,10 @@ def rows(graph: GraphBuilder, values: Sequence[Value | None], attributes: Mappin
     turned = (axis, *(at for at in range(rank) if at != axis))
     back = tuple(int(at) for at in np.argsort(turned))
     given = [value if axis == 0 else graph.call("Transpose", value, perm=turned) for value in (data, updates)]
-    put = graph.call("ScatterND", given[0], index, given[1], reduction=attributes.get("reduction", "none"))
+    if at_once:
+        put = combined(graph, given[0], index, given[1], reduction)
+    else:
+        put = graph.call("ScatterND", given[0], index, given[1], reduction=reduction)
     result: Value = put if axis == 0 else graph.call("Transpose", put, perm=back)
     return result
 
@@ -46,6 +55,8 @@ def _index_of_rows(graph: GraphBuilder, indices: Value, axis: int) -> Any:
         known = np.asarray(indices.constant)
         first = known[tuple(slice(None) if at == axis else slice(0, 1) for at in range(len(shape)))]
         return first.reshape(count, 1) if np.array_equal(np.broadcast_to(first, shape), known) else None
+    if prod(shape) == count:
+        return graph.call("Reshape", indices, np.array([count, 1]))
     maker = graph.maker(indices)
     if maker is None or maker.operator != "Expand":
         return None
