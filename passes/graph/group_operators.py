@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 from typing import Any, ClassVar
 
@@ -47,8 +48,9 @@ class GroupOperators(Pass):
     (4) what lies side by side does so along rows of a matrix or along columns: loads turn these, but those of the
         first matrices of an attention;
     in fp16, where sums cannot overflow, also a factor of all of an operand: it becomes one of the product.
-    Both take along a transposition that alone reads all of their result, an attention where rows stay rows: these are
-    stored where they belong. Elementwise work takes along what cuts one of its operands out of another tensor, where
+    Both take along a transposition that alone reads all of their result, an attention where rows stay rows, a product
+    of a map with channels last where these come first: these are stored where they belong. Elementwise work takes
+    along what cuts one of its operands out of another tensor, where
     (5) nothing else reads that part, and it does not lie in one piece: then no kernel need copy it anyway.
     """
 
@@ -171,7 +173,7 @@ class _Grouping:
         moved = self.group_of[users[0].var] if len(users) == 1 and users[0] is not None else group
         axes, (call, *others) = 2 if group.schedule == "matmul" else 1, moved.calls
         func = self.module[call.callee]
-        if moved.schedule == "movement" and not others and keeps_runs(func, axes) and not picks_places(func):
+        if moved.schedule == "movement" and not others and keeps_runs(func, axes, rows=True) and not picks_places(func):
             group.calls += moved.calls
             self.group_of[call.var] = group
 
@@ -249,9 +251,9 @@ def schedule_of(module: Any, call: Call) -> str:
     return str(module[call.callee].attrs["tw.schedule"])
 
 
-def keeps_runs(func: Any, axes: int) -> bool:
+def keeps_runs(func: Any, axes: int, *, rows: bool = False) -> bool:
     """Whether an operator only changes the order of axes, perhaps of a part of its input that has one place along some,
-    and the last axis of its input is among its last ``axes``."""
+    and the last axis of its input is among its last ``axes``: of ``rows``, axes that stay side by side are one."""
     stores: list[Any] = []
     structural_walk(func.body, (tirx.BufferStore, stores.append))
     if len(stores) != 1 or not isinstance(stores[0].value, ir.TensorLoad) or len(stores[0].indices) < 2:
@@ -266,7 +268,12 @@ def keeps_runs(func: Any, axes: int) -> bool:
         return False
     if not all(any(i.same_as(j) for j in moved) for i in long):
         return False
-    return any(read[-1].same_as(j) for j in written[-axes:])
+    at = next((at for at, j in enumerate(written) if read[-1].same_as(j)), None)
+    if at is None:
+        return False
+    behind = written[at + 1 :]
+    together = [any(i.same_as(a) and j.same_as(b) for i, j in pairwise(read)) for a, b in pairwise(behind)]
+    return len(behind) - (sum(together) if rows else 0) < axes
 
 
 def picks_places(func: Any) -> bool:

@@ -167,6 +167,18 @@ def test_a_result_that_nothing_but_a_transposition_follows_is_one_of_the_cube(pr
     assert any(instr.row.queue is Queue.M for instr in segment.program.instrs)
 
 
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+def test_columns_of_a_map_with_channels_last_are_its_channels(chip: str) -> None:
+    """As ConvNeXt writes the last product of a block."""
+    rng = np.random.default_rng(9)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 9, 7, 32), (32, 24)))
+    nodes = [node("MatMul", "a b", "m"), node("Transpose", "m", "y", perm=[0, 3, 1, 2])]
+    artifact = compiler.compile(model(nodes, {"a": a.shape}, ["y"], {"b": b}), chip, precision="fp16", cache=False)
+    result = artifact.run({"a": a}, hazards=True)["y"]
+    np.testing.assert_allclose(result.astype(np.float32), (a @ b).transpose(0, 3, 1, 2), rtol=1e-2, atol=5e-2)
+    assert len(artifact.report.kernels) == 1
+
+
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 def test_results_leave_in_groups_of_columns(chip: str) -> None:
     """Where UB holds less than L0C, with what is added to the product."""

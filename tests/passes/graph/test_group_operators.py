@@ -161,6 +161,13 @@ def test_so_it_does_the_first_one_and_stores_what_is_turned_where_it_belongs() -
     assert groups(nodes, shapes, ["y", "s"]) == [["Transpose", "MatMul", "Add"], ["Transpose"]]
 
 
+@pytest.mark.parametrize(("perm", "joins"), [([0, 3, 1, 2], True), ([0, 3, 2, 1], False), ([0, 1, 3, 2], True)])
+def test_rows_of_several_axes_are_turned_as_one(perm: list[int], joins: bool) -> None:
+    nodes = [node("MatMul", "a b", "m"), node("Transpose", "m", "y", perm=perm)]
+    shapes = {"a": (2, 5, 16, 8), "b": (8, 12)}
+    assert groups(nodes, shapes, ["y"]) == ([["MatMul", "Transpose"]] if joins else [["MatMul"], ["Transpose"]])
+
+
 def test_keys_that_are_transposed_belong_to_attention() -> None:
     nodes = [
         node("MatMul", "q w", "r"),
