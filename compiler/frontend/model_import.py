@@ -71,6 +71,7 @@ def import_model(
     from compiler.frontend.importer import Importer
     from compiler.frontend.joined_products import join_products
     from compiler.frontend.module import emit_module
+    from compiler.frontend.orders_of_axes import keep_orders
     from compiler.frontend.pointwise_products import as_products
     from compiler.frontend.spelled_norms import fuse_norms
     from compiler.frontend.turned_norms import leave_axes
@@ -87,6 +88,7 @@ def import_model(
     importer.graph.calls = fuse_norms(importer.graph, outputs)
     importer.graph.calls = leave_axes(importer.graph, outputs)
     importer.graph.calls = fuse_group_norms(importer.graph, outputs)
+    importer.graph.calls = keep_orders(importer.graph, outputs)
     importer.graph.calls = as_products(importer.graph, outputs)
     importer.graph.calls = join_products(importer.graph, outputs)
     emitted = emit_module(importer.graph, inputs, outputs)
