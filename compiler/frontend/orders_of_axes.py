@@ -7,7 +7,7 @@ Networks with channels last are exported so, each convolution between two transp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -39,19 +39,44 @@ def keep_orders(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
        it reads, and what else reads it, needs one: these move fewer elements, and are no more.
     """
     calls, given = list(graph.calls), list(outputs)
-    while (changed := _changed(graph, calls, given)) is not None:
-        calls = changed
+    while changes := _changes(graph, calls, given):
+        calls = _changed(graph, calls, changes)
     return calls
 
 
-def _changed(graph: GraphBuilder, calls: list[Call], outputs: list[Value]) -> list[Call] | None:
+def _changes(graph: GraphBuilder, calls: Sequence[Call], outputs: Iterable[Value]) -> list[_Change]:
+    """What pays, of parts between which no transposition stands: each pays beside the others."""
+    if all(call.operator != MOVE for call in calls):
+        return []
     links = _Links.of(calls, outputs)
+    found: list[_Change] = []
+    taken = set[int]()
     for part in _parts(graph, calls, links):
         for order in dict.fromkeys(_orders(part, links)):
             change = _Change.of(part, order, links)
-            if change.pays:
-                return change.apply(graph, calls)
-    return None
+            moves = {
+                id(move) for move in (*change.before.values(), *(m for each in change.after.values() for m in each))
+            }
+            if change.pays and taken.isdisjoint(moves):
+                found.append(change)
+                taken |= moves
+                break
+    return found
+
+
+def _changed(graph: GraphBuilder, calls: Iterable[Call], changes: Iterable[_Change]) -> list[Call]:
+    change_of = {id(call): change for change in changes for call in change.part}
+    dropped = {id(call) for change in changes for call in change.dropped}
+    same: dict[Value, Value] = {}
+    changed: list[Call] = []
+    for call in calls:
+        change = change_of.get(id(call))
+        if change is not None:
+            changed += change.made(graph, call, same, dropped)
+        elif id(call) not in dropped:
+            operands = tuple(same.get(value, value) for value in call.operands)
+            changed.append(call if operands == call.operands else replace(call, operands=operands))
+    return changed
 
 
 @dataclass
@@ -78,21 +103,24 @@ class _Links:
 
 def _parts(graph: GraphBuilder, calls: Iterable[Call], links: _Links) -> Iterator[list[Call]]:
     """What hangs together, each in order."""
-    part_of: dict[int, list[Call]] = {}
+    part_of: dict[Call, Call] = {}  # towards the call that stands for its part
+
+    def whole(call: Call) -> Call:
+        while (further := part_of[call]) is not call:
+            part_of[call] = call = part_of[further]
+        return call
+
     for call in calls:
-        if not _is_of_places(graph, call):
-            continue
-        part = [call]
-        for value in call.operands:
-            maker = links.maker.get(value)
-            before = None if maker is None else part_of.get(id(maker))
-            if before is not None and before is not part and _rank(before[0]) == _rank(call):
-                part = before + part
-        part_of.update((id(each), part) for each in part)
-    seen = {id(part): part for part in part_of.values()}
-    position = {id(call): at for at, call in enumerate(calls)}
-    for part in seen.values():
-        yield sorted(part, key=lambda call: position[id(call)])
+        if _is_of_places(graph, call):
+            part_of[call] = call
+            for value in call.operands:
+                maker = links.maker.get(value)
+                if maker in part_of and _rank(maker) == _rank(call):
+                    part_of[whole(maker)] = call
+    parts: dict[int, list[Call]] = {}
+    for call in part_of:
+        parts.setdefault(id(whole(call)), []).append(call)
+    yield from parts.values()
 
 
 def _rank(call: Call) -> int:
@@ -121,18 +149,18 @@ def _orders(part: Iterable[Call], links: _Links) -> Iterator[Order]:
     for call in part:
         for value in call.operands:
             if (before := links.turned(value)) is not None:
-                yield _order(before)
+                yield order_of(before)
         for after in links.readers.get(call.results[0], ()):
             if after is not None and after.operator == MOVE:
-                yield _inverse(_order(after))
+                yield inverse_of(order_of(after))
 
 
-def _order(transposition: Call) -> Order:
+def order_of(transposition: Call) -> Order:
     rank = len(transposition.results[0].shape)
     return tuple(transposition.attributes.get("perm") or reversed(range(rank)))
 
 
-def _inverse(order: Order) -> Order:
+def inverse_of(order: Order) -> Order:
     return tuple(int(at) for at in np.argsort(order))
 
 
@@ -141,35 +169,37 @@ class _Change:
     part: list[Call]
     order: Order
     before: dict[Value, Call] = field(default_factory=dict)  # what it reads that is turned already
-    turned: list[Value] = field(default_factory=list)  # what it reads that is to be
+    turned: set[Value] = field(default_factory=set)  # what it reads that is to be
     after: dict[Value, list[Call]] = field(default_factory=dict)  # transpositions back of what it makes
-    kept: list[Value] = field(default_factory=list)  # what it makes that somebody reads in the old order
+    kept: set[Value] = field(default_factory=set)  # what it makes that somebody reads in the old order
     dropped: list[Call] = field(default_factory=list)
+    _now: dict[Value, Value] = field(default_factory=dict)  # what is read or made of the part, in the other order
 
     @staticmethod
     def of(part: list[Call], order: Order, links: _Links) -> _Change:
         change, inside = _Change(part, order), {id(call) for call in part}
         made = {call.results[0] for call in part}
-        back = _inverse(order)
+        back = inverse_of(order)
         for value in dict.fromkeys(value for call in part for value in call.operands):
             if value in made or value.constant is not None or len(value.shape) != len(order) or prod(value.shape) == 1:
                 continue
             move = links.turned(value)
-            if move is None or _order(move) != order or move.operands[0] in made:
-                change.turned.append(value)
+            if move is None or order_of(move) != order or move.operands[0] in made:
+                change.turned.add(value)
                 continue
             change.before[value] = move
+            change._now[value] = move.operands[0]
             if all(user is not None and id(user) in inside for user in links.readers[value]):
                 change.dropped.append(move)
         for value in made:
             users = [user for user in links.readers.get(value, ()) if user is None or id(user) not in inside]
-            moves = [user for user in users if user is not None and user.operator == MOVE and _order(user) == back]
+            moves = [user for user in users if user is not None and user.operator == MOVE and order_of(user) == back]
             # Of several results of a model that are the same, each is one.
             moves = [
                 move for at, move in enumerate(moves) if at == 0 or None not in links.readers.get(move.results[0], ())
             ]
             if len(users) > len(moves):
-                change.kept.append(value)
+                change.kept.add(value)
             if moves:
                 change.after[value] = moves
             change.dropped += moves
@@ -182,46 +212,37 @@ class _Change:
         more = [prod(value.shape) for value in (*self.turned, *self.kept)]
         return len(fewer) >= len(more) and sum(fewer) > sum(more)
 
-    def apply(self, graph: GraphBuilder, calls: list[Call]) -> list[Call]:
-        inside, dropped = {id(call) for call in self.part}, {id(call) for call in self.dropped}
-        now: dict[Value, Value] = {value: move.operands[0] for value, move in self.before.items()}
-        same: dict[Value, Value] = {}
-        waiting, changed = set(self.turned), list[Call]()
+    def made(self, graph: GraphBuilder, call: Call, same: dict[Value, Value], dropped: Container[int]) -> list[Call]:
+        """A call of the part in the other order, with the transpositions that it needs. What is the ``same`` as another
+        value is noted.
+        """
+        made: list[Call] = []
+        for value in call.operands:
+            if value in self.turned and value not in self._now:
+                moved = [same.get(value, value)]
+                self._now[value] = _made(graph, made, call.nodes, MOVE, moved, perm=inverse_of(self.order))
+        result = call.results[0]
+        moves = self.after.get(result, [])
+        remade = self._remade(graph, call, [self._in_order(value) for value in call.operands])
+        remade = replace(remade, operands=tuple(same.get(value, value) for value in remade.operands))
+        if moves:
+            remade = replace(remade, results=moves[0].results)
+            same.update((move.results[0], moves[0].results[0]) for move in moves[1:])
+        # The nodes of what is left out are those of who does without.
+        out = [move for value in call.operands if (move := self.before.get(value)) and id(move) in dropped]
+        nodes = [*(node for move in out for node in move.nodes), *call.nodes, *(n for m in moves for n in m.nodes)]
+        made.append(replace(remade, nodes=tuple(dict.fromkeys(nodes))))
+        self._now[result] = remade.results[0]
+        if result in self.kept:
+            _made(graph, made, call.nodes, MOVE, [self._now[result]], perm=self.order)
+            made[-1] = replace(made[-1], results=(result,))
+        return made
 
-        for call in calls:
-            if id(call) in dropped:
-                continue
-            if id(call) not in inside:
-                operands = tuple(same.get(value, value) for value in call.operands)
-                changed.append(call if operands == call.operands else replace(call, operands=operands))
-                continue
-            for value in call.operands:
-                if value in waiting:
-                    waiting.discard(value)
-                    moved = [same.get(value, value)]
-                    now[value] = _made(graph, changed, call.nodes, MOVE, moved, perm=_inverse(self.order))
-            result = call.results[0]
-            moves = self.after.get(result, [])
-            remade = self._remade(graph, call, [self._in_order(value, now) for value in call.operands])
-            remade = replace(remade, operands=tuple(same.get(value, value) for value in remade.operands))
-            if moves:
-                remade = replace(remade, results=moves[0].results)
-                same.update((move.results[0], moves[0].results[0]) for move in moves[1:])
-            # The nodes of what is left out are those of who does without.
-            out = [move for value in call.operands if (move := self.before.get(value)) and id(move) in dropped]
-            nodes = [*(node for move in out for node in move.nodes), *call.nodes, *(n for m in moves for n in m.nodes)]
-            changed.append(replace(remade, nodes=tuple(dict.fromkeys(nodes))))
-            now[result] = remade.results[0]
-            if result in self.kept:
-                _made(graph, changed, call.nodes, MOVE, [now[result]], perm=self.order)
-                changed[-1] = replace(changed[-1], results=(result,))
-        return changed
-
-    def _in_order(self, value: Value, now: dict[Value, Value]) -> Value:
-        if value in now or value.constant is None or prod(value.shape) == 1:
-            return now.get(value, value)
+    def _in_order(self, value: Value) -> Value:
+        if value in self._now or value.constant is None or prod(value.shape) == 1:
+            return self._now.get(value, value)
         own = np.asarray(value.constant).reshape((1,) * (len(self.order) - len(value.shape)) + value.shape)
-        array = np.ascontiguousarray(own.transpose(_inverse(self.order)))
+        array = np.ascontiguousarray(own.transpose(inverse_of(self.order)))
         return Value(value.name, array.shape, value.dtype, value.element_type, array)
 
     def _remade(self, graph: GraphBuilder, call: Call, operands: list[Value]) -> Call:
@@ -241,18 +262,18 @@ class _Change:
         elif call.operator in REDUCTIONS and len(inputs) > 1 and isinstance(axes := inputs[1], Value):
             places = np.asarray(axes.constant).reshape(-1)
             inputs[1] = np.array([self.order[int(axis) % rank] for axis in places], np.int64)
-        graph.apply(recipe.declared, inputs, attributes, opset=recipe.opset, outputs=recipe.outputs)
-        made = graph.calls.pop()
-        (result,), (old,) = made.results, call.results
+        before, (old,) = len(graph.calls), call.results
+        (result,) = graph.apply(recipe.declared, inputs, attributes, opset=recipe.opset, outputs=recipe.outputs)
         renamed = Value(f"{old.name}_moved", result.shape, old.dtype, old.element_type)
-        return replace(made, results=(renamed,))
+        (made,) = graph.taken(before, renamed, call.nodes)
+        return made
 
 
 def _made(
     graph: GraphBuilder, calls: list[Call], nodes: tuple[str, ...], name: str, operands: list[Value], **attributes: Any
 ) -> Value:
     """Put a call behind others, and answer its result."""
-    graph.apply(find_called(name), operands, attributes, outputs=1)
-    made = graph.calls.pop()
-    calls.append(replace(made, nodes=nodes))
-    return made.results[0]
+    before = len(graph.calls)
+    (result,) = graph.apply(find_called(name), operands, attributes, outputs=1)
+    calls += graph.taken(before, result, nodes)
+    return result

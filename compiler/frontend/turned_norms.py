@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from compiler.frontend.graph import Call, GraphBuilder, Value
+from compiler.frontend.orders_of_axes import MOVE, inverse_of, order_of
 from compiler.operators import find_called
 from compiler.operators.axes import stay_apart
 
-_MOVE, _NORM, _OVER_AXIS = "Transpose", "LayerNormalization", "tilewright::AxisNormalization"
+_NORM, _OVER_AXIS = "LayerNormalization", "tilewright::AxisNormalization"
 
 
 def leave_axes(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
@@ -17,7 +18,7 @@ def leave_axes(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
 
     1. The norm is over the last axis, and the second transposition undoes the first one.
     2. Nothing else reads what is computed on the way.
-    3. Rows along the axis are best left as they lie.
+    3. Rows along the axis are best left as they lie: they are rows already, or short.
     """
     given, readers = list(graph.calls), Counter(outputs)
     readers += Counter(value for call in given for value in dict.fromkeys(call.operands))
@@ -25,22 +26,21 @@ def leave_axes(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
     calls: list[Call] = []
     gone = set[int]()
     for call in given:
-        norm = _only(call, _MOVE, maker, readers)
+        norm = _only(call, MOVE, maker, readers)
         first = norm and _only(norm, _NORM, maker, readers)
-        if not (norm and first) or first.operator != _MOVE or not _is_over_last(norm):
+        if not (norm and first) or first.operator != MOVE or not _is_over_last(norm):
             calls.append(call)
             continue
-        x, order = first.operands[0], tuple(first.attributes["perm"])
-        axis = order[-1]
-        back = tuple(order.index(at) for at in range(len(order)))
-        if tuple(call.attributes["perm"]) != back or not stay_apart(x.shape, axis, x.dtype):
+        x, order = first.operands[0], order_of(first)
+        axis, is_last = order[-1], order[-1] == len(order) - 1
+        if order_of(call) != inverse_of(order) or not (is_last or stay_apart(x.shape, axis, x.dtype)):
             calls.append(call)
             continue
         gone |= {id(norm), id(first)}
         before, nodes = len(graph.calls), [node for each in (first, norm, call) for node in each.nodes]
         attributes = {"axis": axis, "epsilon": norm.attributes.get("epsilon", 1e-5)}
         with graph.inside("/".join(nodes[:1])):
-            graph.apply(find_called(_OVER_AXIS), (x, *norm.operands[1:]), attributes)
+            graph.apply(find_called(_NORM if is_last else _OVER_AXIS), (x, *norm.operands[1:]), attributes, outputs=1)
         calls += graph.taken(before, call.results[0], nodes)
     return [call for call in calls if id(call) not in gone]
 
