@@ -54,12 +54,9 @@ def _changes(graph: GraphBuilder, calls: Sequence[Call], outputs: Iterable[Value
     for part in _parts(graph, calls, links):
         for order in dict.fromkeys(_orders(part, links)):
             change = _Change.of(part, order, links)
-            moves = {
-                id(move) for move in (*change.before.values(), *(m for each in change.after.values() for m in each))
-            }
-            if change.pays and taken.isdisjoint(moves):
+            if change.pays and taken.isdisjoint(change.moves):
                 found.append(change)
-                taken |= moves
+                taken |= change.moves
                 break
     return found
 
@@ -204,6 +201,12 @@ class _Change:
                 change.after[value] = moves
             change.dropped += moves
         return change
+
+    @property
+    def moves(self) -> set[int]:
+        """The transpositions next to the part, by their identity."""
+        after = (move for moves in self.after.values() for move in moves)
+        return {id(move) for move in (*self.before.values(), *after)}
 
     @property
     def pays(self) -> bool:
