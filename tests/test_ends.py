@@ -29,7 +29,8 @@ from compiler.runtime.model import HostSegment
 from compiler.schedule.files import parse_schedule
 from compiler.target import load_chip
 from passes.graph import divide_batch
-from tests.test_driver import model, node, refuse
+from tests.refused_kernels import refuse_node
+from tests.test_driver import model, node
 
 TW1 = load_chip("tw1")
 RNG = np.random.default_rng(9)
@@ -171,7 +172,7 @@ def test_where_it_was_cut_is_remembered(
 
 
 def test_clusters_divide_what_comes_before_a_host_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, "h", Road("emission", "nobody can"))
+    refuse_node(monkeypatch, "h", Road("emission", "nobody can"))
     nodes = [*NODES[:3], node("Softmax", "f", "h"), node("Tanh", "h", "i"), node("Tanh", "i", "y")]
     compilation = driver.compile_model(source(nodes), TW1, Options(cache=False))
     assert [piece.clusters for piece in compilation.pieces] == [4, 0, 4]

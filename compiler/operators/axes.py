@@ -54,7 +54,7 @@ def along_last(graph: Graph, x: Value, axis: int, of_rows: Callable[[Any, int], 
     """
     shape = shape_of(x)
     at = normalised_axis(axis, len(shape))
-    if math.prod(shape[at + 1 :]) == 1 or shape[at] == 1:
+    if math.prod(shape[at + 1 :]) == 1 or shape[at] == 1 or math.prod(shape) < _FEW_ELEMENTS:
         return of_rows(x, axis)
     apart = graph.call("Reshape", x, np.array(in_three_axes(shape, at)))
     if stay_apart(shape, at, x.dtype):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tvm.runtime import DataType
-
 from compiler.isa.timing import ceil_div
 
 MEMORY_OF_SCOPE: dict[str, str] = {
@@ -39,9 +37,12 @@ TIR_DTYPE: dict[str, str] = {isa: tir for tir, isa in ISA_DTYPE.items()}
 
 def itemsize(dtype: Any) -> int:
     """The bytes of an element."""
+
     return _itemsize(str(dtype))
 
 
 @cache
 def _itemsize(dtype: str) -> int:
+    from tvm.runtime import DataType  # whoever only asks how things are called needs no TVM
+
     return ceil_div(DataType(dtype).bits, 8)

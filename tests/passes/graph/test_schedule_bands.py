@@ -158,8 +158,8 @@ def test_what_fills_the_chip_stays_whole(rows: int, is_cut: bool) -> None:
 def test_an_image_that_does_not_fit_is_cut() -> None:
     """On tiny: 128 KiB of LLB, and DDR of eight bytes in a cycle."""
     nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
-    source = model(nodes, {"x": (1, 4, 128, 64)}, ["y"])
-    x = {"x": RNG.standard_normal((1, 4, 128, 64)).astype(np.float32)}
+    source = model(nodes, {"x": (1, 4, 256, 64)}, ["y"])
+    x = {"x": RNG.standard_normal((1, 4, 256, 64)).astype(np.float32)}
     (expected,) = ReferenceEvaluator(onnx.load_from_string(source)).run(None, x)
     cycles = []
     for without in (frozenset[str](), frozenset({"schedule-bands"})):
@@ -173,13 +173,13 @@ def test_an_image_that_does_not_fit_is_cut() -> None:
 @pytest.mark.usefixtures("_rows_stay_apart")
 def test_bands_that_make_the_program_slower_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [node("Softmax", "x", "a", axis=1), node("Softmax", "a", "b", axis=3), node("Softmax", "b", "y", axis=1)]
-    source = model(nodes, {"x": (1, 4, 128, 64)}, ["y"])
+    source = model(nodes, {"x": (1, 4, 256, 64)}, ["y"])
     steps = []
-    for count in (3, 128):
+    for count in (4, 256):
         taken = Cascading((Cascade(0, 3, count, 2),), 1.0)
         monkeypatch.setattr(schedule_bands, "best_cascades", lambda *_, taken=taken: taken)
         steps.append(len(driver.compile_model(source, load_chip("tiny"), Options(cache=False)).steps))
-    assert steps == [9, 3]
+    assert steps == [12, 3]
 
 
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
