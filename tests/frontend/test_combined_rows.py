@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from compiler import api
-from compiler.frontend import import_model
+from compiler.frontend import combined_rows, import_model
 from tests.frontend.models import model, node
 
 INT64 = TensorProto.INT64
@@ -38,6 +38,12 @@ def is_a_scatter(imported: Any) -> bool:
     return any(str(function.attrs["tw.operator"]).startswith("Scatter") for function in functions)
 
 
+@pytest.fixture(params=["as a product", "one by one"])
+def _how_sums_are_made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combined_rows, "_MOST_ADDED", 0 if request.param == "as a product" else 1 << 30)
+
+
+@pytest.mark.usefixtures("_how_sums_are_made")
 @pytest.mark.parametrize("reduction", ["add", "max", "min"])
 @pytest.mark.parametrize("chip", ["tiny", "tw2"])
 def test_rows_are_combined(chip: str, reduction: str) -> None:
@@ -47,6 +53,21 @@ def test_rows_are_combined(chip: str, reduction: str) -> None:
     np.testing.assert_allclose(result, exact(reduction, **given), 1e-5, 1e-5)
 
 
+@pytest.mark.usefixtures("_how_sums_are_made")
+@pytest.mark.parametrize("reduction", ["add", "max", "min"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_what_is_infinite_or_no_number_stays_in_its_row(precision: str, reduction: str) -> None:
+    given = drawn(12, 5, 40)
+    for row, column, value in ((0, 0, np.inf), (1, 0, -np.inf), (2, 1, np.inf), (3, 2, -np.inf), (4, 3, np.nan)):
+        given["u"][row, column] = value
+    given["i"][:2] = 7  # opposite infinities meet
+    result = api.compile(scattered(12, 5, 40, reduction), "tw2", precision=precision, cache=False).run(given)["y"]
+    with np.errstate(invalid="ignore"):
+        expected = exact(reduction, **given)
+    assert np.isnan(expected).any() and np.isinf(expected).any()
+    np.testing.assert_allclose(result, expected, 1e-2 if precision == "fp16" else 1e-5, 1e-2)
+
+
 @pytest.mark.parametrize(("reduction", "most"), [("add", 1_500), ("max", 1_700)])
 def test_they_take_no_loop(reduction: str, most: int) -> None:
     artifact = api.compile(scattered(20, 16, 60, reduction), "tw2", precision="fp16", cache=False)
@@ -54,7 +75,14 @@ def test_they_take_no_loop(reduction: str, most: int) -> None:
     assert 0 < (artifact.report.cycles or 0) < most
 
 
-def test_what_is_added_to_nothing_is_the_product_alone() -> None:
+def test_many_sums_are_a_product() -> None:
+    artifact = api.compile(scattered(200, 64, 100, "add"), "tw2", precision="fp16", cache=False)
+    given = drawn(200, 64, 100)
+    np.testing.assert_allclose(artifact.run(given)["y"], exact("add", **given), 1e-2, 1e-2)
+    assert 0 < (artifact.report.cycles or 0) < 5_000  # 12,100 as a loop
+
+
+def test_what_is_added_to_nothing() -> None:
     given = {"i": (INT64, [40, 1]), "u": [40, 5]}
     source = model(
         [node("ScatterND", "x i u", "y", reduction="add")], given, ["y"], {"x": np.zeros((12, 5), "float32")}
