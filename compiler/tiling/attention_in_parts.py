@@ -30,9 +30,10 @@ from compiler.tiling.attention import HANDOVER_CYCLES, SCALAR_STEP, SCALAR_TRIP,
 from compiler.tiling.cube import Cut
 from compiler.tiling.late_division import Parts, prepare_in_parts
 from compiler.tiling.masters import masters_of
+from compiler.tiling.scaled_scores import KIND, scaled_at_once
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, queue_cycles
-from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tiling.template import NoFeasibleTile, Tiled, name_of
 from compiler.tir.rewriter import fresh, sequence, statements, substitute
 from compiler.tir.sblocks import block_with, in_other_buffers, point
 from compiler.tir.structure import structural_map, structural_walk
@@ -96,15 +97,15 @@ class PartsSpace:
 
     def apply(self, tile: Tile) -> Tiled:
         sch = schedule_of(self.prepared.func)
-        with cube.schedulable(attention.name_of(self.prepared.func)):
+        with cube.schedulable(name_of(self.prepared.func, KIND)):
             apply(sch, self.prepared, tile, self.chip)
         return Tiled(self.prepared.finish(sch.mod["main"]), describe(self.problem, tile))
 
 
 def space(func: Any, chip: Chip) -> PartsSpace:
     """Refuses what is better done with all keys at once."""
-    name = attention.name_of(func)
-    scaled = attention.scaled_at_once(func, chip)
+    name = name_of(func, KIND)
+    scaled = scaled_at_once(func, chip)
     _, problem = attention.prepared_for(scaled)
     most = max((tile.rows for tile in attention.candidates(problem, chip)), default=0)
     if most > min(FEW, problem.queries - 1):

@@ -60,7 +60,7 @@ from compiler.tiling.places import in_lines
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, cheapest_first
 from compiler.tiling.started_sums import BIAS, begins_with_table, bring_bias, started_with_bias
-from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tiling.template import NoFeasibleTile, Tiled, name_of
 from compiler.tir.near import awaited_parameters, common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
 from compiler.tir.structure import structural_walk
@@ -115,7 +115,7 @@ def space(func: Any, chip: Chip) -> ConvolutionSpace:
     sch = schedule_of(func)
     master = masters_of(sch)[0]
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
-    return ConvolutionSpace(func, str(func.attrs.get("global_symbol", "convolution")), problem, chip)
+    return ConvolutionSpace(func, name_of(func, "convolution"), problem, chip)
 
 
 def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:

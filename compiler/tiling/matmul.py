@@ -25,9 +25,10 @@ from compiler.tiling.places import in_one_matrix
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.started_sums import beginning_of, bring_begin, matrix_started_with_bias
-from compiler.tiling.template import NoFeasibleTile, Tiled
+from compiler.tiling.template import NoFeasibleTile, Tiled, name_of
 from compiler.tir.products import operands_of
 
+KIND = "matmul"
 FILLED = 0.75  # of the cores: so many work where each matrix is one's
 
 
@@ -53,13 +54,9 @@ class MatmulSpace:
 
     def apply(self, tile: Tile) -> Tiled:
         sch = schedule_of(self.func)
-        with cube.schedulable(name_of(self.func)):
+        with cube.schedulable(name_of(self.func, KIND)):
             apply(sch, masters_of(sch)[0], self.problem, tile, self.chip)
         return Tiled(sch.mod["main"], describe(self.problem, tile))
-
-
-def name_of(func: Any) -> str:
-    return str(func.attrs.get("global_symbol", "matmul"))
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
@@ -67,11 +64,11 @@ def space(func: Any, chip: Chip) -> MatmulSpace:
     sch = schedule_of(func)
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
-        raise NoFeasibleTile(name_of(func), f"the cube, which does not multiply {problem.dtype}")
+        raise NoFeasibleTile(name_of(func, KIND), f"the cube, which does not multiply {problem.dtype}")
     first = masters_of(sch)[0].block
     begin = beginning_of(sch, first)
     if made := cube.made_otherwise(sch, first, [] if begin is None else [begin]):
-        raise NoFeasibleTile(name_of(func), f"stage {made!r}, which a product reads and does not make")
+        raise NoFeasibleTile(name_of(func, KIND), f"stage {made!r}, which a product reads and does not make")
     return MatmulSpace(func, problem, chip)
 
 
@@ -115,7 +112,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     found = space(func, chip)
     tile = cube.choose(candidates(found.problem, chip), found.problem, attempt)
     if tile is None:
-        raise NoFeasibleTile(name_of(func), f"{attempt} tiles of a matrix product")
+        raise NoFeasibleTile(name_of(func, KIND), f"{attempt} tiles of a matrix product")
     return found.apply(tile)
 
 

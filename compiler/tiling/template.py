@@ -17,6 +17,11 @@ class Tiled:
     description: str  # the tile in words, for reports: "rows 16 of 1000, 63 tiles on 32 cores"
 
 
+def name_of(func: Any, kind: str) -> str:
+    """What messages call a kernel; one that has no name is of a kind."""
+    return str(func.attrs.get("global_symbol", kind))
+
+
 class NoFeasibleTile(CapacityError):
     """Every tile was tried: the kernel needs less work in one piece (un-fuse it), or more memory."""
 
