@@ -28,7 +28,8 @@ def existing_axis(axis: int, rank: int) -> int:
 
 # Of fewer elements it takes no longer to go through rows that lie apart than to move them, in kernels of their own.
 _FEW_ELEMENTS = 2048
-# Nor where so many rows that some of each fill a line fit beside the vector unit, and there are rows for all cores.
+# Nor does it where rows are so short that as many as fill a line of DDR fit UB side by side, and there are enough of
+# them for all cores.
 _MOST_BYTES = 512
 _LEAST_ROWS = 2  # for each element of a row
 _NARROW, _WIDE = 2, 4  # bytes of a floating-point number
