@@ -116,7 +116,7 @@ class Buffers:
             source = self.viewed(module, call)
             if source is not None:
                 shapes = found.setdefault(self.names[source], set())
-                shapes.update(tuple(int(n) for n in value.ty.shape) for value in (source, call.var))
+                shapes.update(graph.shape_of(value) for value in (source, call.var))
         return found
 
     def _written(self, module: Any, result: Any) -> Any:
@@ -156,7 +156,7 @@ class Buffers:
 
     def _declare(self, value: Any, name: str, role: str, like: Any = None, like_type: Any = None) -> None:
         kind = like_type if like_type is not None else (like if like is not None else value).ty
-        shape, dtype = tuple(int(n) for n in kind.shape), ISA_DTYPE[str(kind.dtype)]
+        shape, dtype = graph.extents_of(kind), ISA_DTYPE[str(kind.dtype)]
         self.names[value] = name
         self.declared[name] = GraphBuffer(name, dtype, shape, prod(shape) * DTYPES[dtype].itemsize, role)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import isinf, prod
 from threading import RLock
 
+import patches
 from compiler import graph, pipeline
 from compiler.buffers import NotInPlace
 from compiler.clusters import by_rows, clusters_of, thought_of
@@ -258,5 +259,6 @@ def schedule_of(compilation: Compilation) -> str:
 
 
 def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Imported:
+    patches.apply()
     load_operators(options.ops)
     return import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)

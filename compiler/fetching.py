@@ -87,7 +87,7 @@ def wanted(
     sizes: Mapping[str, int],
     is_given: Callable[[str], bool],
     common: Container[str],
-    chip: Chip,
+    traffic: Traffic,
     *,
     shared: bool,
 ) -> list[str]:
@@ -96,12 +96,12 @@ def wanted(
     ``common``: what DDR sends to all clusters at once. ``shared``: also what the cores of a reader bring to LLB
     together, which would be another kernel.
     """
+    chip, found = traffic.chip, list[Wanted]()
     if not llb_pays(chip) or PATH not in chip.path:
         return []
     together = chip.path[PATH].bytes_per_cycle * chip.cores
     if together * 1000 < FAST_PATHS * chip.bandwidth.ddr_bytes_per_kilocycle:
         return []
-    traffic, found = Traffic(chip), list[Wanted]()
     times = Counter(name for kernel in kernels for name in set(kernel.arguments))
     for at, kernel in enumerate(kernels):
         for index, (name, parameter) in enumerate(zip(kernel.bindings(), kernel.code.parameters, strict=True)):
@@ -118,16 +118,16 @@ def brought(
     copies: Mapping[str, str],
     sizes: Mapping[str, int],
     common: Container[str],
-    chip: Chip,
+    traffic: Traffic,
 ) -> tuple[Brought, ...]:
     """Which kernels bring what is copied to LLB: ``copies`` by what they are copies of."""
     readers = _readers(kernels)
     asked = [
-        Wanted(source, sizes[source], readers[copy], chip.alike if source in common else 1)
+        Wanted(source, sizes[source], readers[copy], traffic.chip.alike if source in common else 1)
         for source, copy in copies.items()
         if readers.get(copy, 0)
     ]
-    hosts = _hosts([kernel.code for kernel in kernels], asked, Traffic(chip))
+    hosts = _hosts([kernel.code for kernel in kernels], asked, traffic)
     return tuple(
         Brought(one.source, host, low, high)
         for one in asked

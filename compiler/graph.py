@@ -95,7 +95,14 @@ def _called(call: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in value.ty.shape)
+    return extents_of(value.ty)
+
+
+def extents_of(kind: Any) -> tuple[int, ...]:
+    """The shape of a buffer, or of a tensor's type."""
+    shape = kind.shape
+    # An expression would be asked for its length with each of them.
+    return tuple([int(extent) for extent in (shape.values if isinstance(shape, relax.ShapeExpr) else shape)])
 
 
 def dtype_of(value: Any) -> str:

@@ -100,9 +100,8 @@ class KernelCache:
         whole = {"format": FORMAT, "key": vars(key), "sha256": _digest(text), "content": text}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(
-                self.folder / key.file_name, lambda file: _write(file, json.dumps(whole)), "the cache entry"
-            )
+            path, entry = self.folder / key.file_name, json.dumps(whole).encode()
+            write_atomically(path, lambda file: _write(file, entry), "the cache entry", is_durable=False)
         except (OSError, TilewrightError):
             return  # a full or read-only disk costs time, not the compilation
 
@@ -233,5 +232,5 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write(file: Any, text: str) -> None:
-    file.write(text.encode())
+def _write(file: Any, entry: bytes) -> None:
+    file.write(entry)

@@ -12,7 +12,7 @@ from compiler.buffers import Buffers
 from compiler.clusters import chip_of, clusters_of
 from compiler.cost import Unpredictable, predict
 from compiler.decisions import Decisions
-from compiler.fetching import Brought
+from compiler.fetching import Brought, Traffic
 from compiler.frontend import Imported
 from compiler.kernel_cache import KernelCache, default_folder
 from compiler.kernel_jobs import KernelJobs
@@ -55,6 +55,7 @@ class ModelKernels:
         self.buffers = Buffers(module, imported, parts=parts)
         self.together: tuple[tuple[str, ...], ...] = ()  # calls of which several share a kernel
         self.brought: tuple[Brought, ...] = ()  # which kernels bring what is fetched, once all are known
+        self.traffic = Traffic(self.chip)
         self._decided = decided
         self._compiled: dict[KernelKey, Result] = {}
         given = imported, module, self.buffers, self.chip, observer
@@ -105,7 +106,7 @@ class ModelKernels:
     def _other(self, module: Any, *, copies: Collection[str]) -> ModelKernels:
         given = self.imported, module, self.whole_chip, self.options, self.observer
         other = ModelKernels(*given, copies=copies, decided=self._decided)
-        other._compiled, other._jobs.told = self._compiled, self._jobs.told
+        other._compiled, other.traffic, other._jobs.told = self._compiled, self.traffic, self._jobs.told
         other._splits.chosen = self._splits.chosen
         return other
 

@@ -11,7 +11,7 @@ from compiler.codegen.link import LLB_PLACEMENT, OVERLAP
 from compiler.codegen.residence import PlacedKernel
 from compiler.compilation import CLEARLY, Compilation, cycles_of_both, is_faster, labelled
 from compiler.decisions import Decisions
-from compiler.fetching import FETCHES, Traffic, wanted
+from compiler.fetching import FETCHES, wanted
 from compiler.frontend import Imported
 from compiler.kept_in_l1 import kept_in_l1, others_read
 from compiler.model_kernels import ModelKernels
@@ -95,7 +95,7 @@ def _copied_or_not(apart: ModelKernels, found: Compilation) -> Compilation:
     """The program with copies of constants in LLB that kernels read again and again and wait for, if it is faster:
     copies take room and time.
     """
-    traffic, role = Traffic(apart.chip), found.kernels.buffers.role
+    traffic, role = apart.traffic, found.kernels.buffers.role
     waiting = [step for step in found.steps if step.kernel is not None and traffic.is_bound(step.kernel.code)]
     names = {name for step in waiting for name in step.arguments if role(name) == "constant"}
     copying = apart.with_copies(names) if names else apart
@@ -113,7 +113,7 @@ def _fetched_or_not(found: Compilation) -> Compilation:
         return found
     placed = [PlacedKernel(name, kernel.code, arguments) for name, kernel, arguments in labelled(found.steps)]
     sizes = {name: kernels.buffers.declared[name].size_bytes for step in found.steps for name in step.arguments}
-    told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.chip), found
+    told, best = (placed, sizes, kernels.is_given, kernels.common, kernels.traffic), found
     tried: set[tuple[str, ...]] = {()}
     for shared in (False, True):
         names = tuple(wanted(*told, shared=shared))

@@ -116,7 +116,7 @@ def _program(run: list[Step], rest: list[Step], planned: ModelKernels) -> Linked
     if planned.fetched:
         sizes = {source: buffers.declared[source].size_bytes for source in planned.fetched}
         if not is_whole(planned.brought, kernels, planned.fetched, sizes):
-            planned.brought = brought(kernels, planned.fetched, sizes, planned.common, planned.chip)
+            planned.brought = brought(kernels, planned.fetched, sizes, planned.common, planned.traffic)
         kernels = with_fetches(kernels, planned.fetched, planned.brought, planned.common)
     return link(
         kernels,

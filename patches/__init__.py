@@ -11,14 +11,14 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
 from compiler.errors import Problem, UnsupportedError
 
-PATCHES = ("canonicalize_loop", "save_json")
+PATCHES = ("array_iteration", "canonicalize_loop", "save_json")
 # Set to "skip" by `make tvm-next`, which wants to see what a TVM does that no patch was written for yet.
 UNFIT = "TILEWRIGHT_UNFIT_PATCHES"
 
@@ -86,5 +86,6 @@ def apply() -> tuple[str, ...]:
         for name in patch.replaces:
             _originals[name] = original(name)
             module, _, attribute = name.partition(":")
-            setattr(import_module(module), attribute, patch.replacement)
+            *owners, attribute = attribute.split(".")
+            setattr(reduce(getattr, owners, import_module(module)), attribute, patch.replacement)
     return tuple(fitting)

@@ -17,7 +17,18 @@ from compiler.codegen.fetches import Fetch
 from compiler.compilation import Compilation
 from compiler.cost import Prediction
 from compiler.driver import compile_model
-from compiler.fetching import FETCHES, LEAST_BYTES, PATH, SPARE_SHARE, Brought, brought, is_whole, wanted, with_fetches
+from compiler.fetching import (
+    FETCHES,
+    LEAST_BYTES,
+    PATH,
+    SPARE_SHARE,
+    Brought,
+    Traffic,
+    brought,
+    is_whole,
+    wanted,
+    with_fetches,
+)
 from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.runtime.loaded import load
@@ -116,12 +127,12 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[PlacedKernel]:
 def asked(
     placed: Sequence[PlacedKernel], chip: Chip = CHIP, size: int = SIZE, given: str = "x", *, shared: bool = False
 ) -> list[str]:
-    return wanted(placed, {"x": size, "t": 512, "u": 512, "o": SIZE}, given.__eq__, (), chip, shared=shared)
+    return wanted(placed, {"x": size, "t": 512, "u": 512, "o": SIZE}, given.__eq__, (), Traffic(chip), shared=shared)
 
 
 def fetched(kernels: list[PlacedKernel], common: Collection[str] = ()) -> list[PlacedKernel]:
     copies, sizes = {"x": "c"}, {"x": SIZE}
-    parts = brought(kernels, copies, sizes, common, CHIP)
+    parts = brought(kernels, copies, sizes, common, Traffic(CHIP))
     assert is_whole(parts, kernels, copies, sizes)
     return with_fetches(kernels, copies, parts, common)
 

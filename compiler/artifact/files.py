@@ -35,10 +35,13 @@ def open_regular(path: str | os.PathLike[str], what: str) -> Iterator[tuple[Bina
         raise InputError(Problem("TW1502", f"cannot read {what}: the path is not a file name", shown)) from error
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None], what: str) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], None], what: str, *, is_durable: bool = True
+) -> None:
     """Write beside ``path`` and move into place, so that nobody ever sees half a file, whatever goes wrong.
 
-    Where a link leads to a file, that one is written; what is no file, such as a pipe, is written to as it is.
+    Where a link leads to a file, that one is written; what is no file, such as a pipe, is written to as it is. What is
+    not durable may be lost or half there after the machine has lost power: nobody waits for the disk.
     """
     target = Path(path)
     temporary: Path | None = None
@@ -55,8 +58,9 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
         temporary = Path(name)
         with os.fdopen(descriptor, "wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
         temporary = None

@@ -31,7 +31,7 @@ from compiler.isa.model import Args, Instr, Tensor, View, bind
 from compiler.isa.table import by_mnemonic
 from compiler.isa.timing import contiguous_run
 from compiler.target import Chip
-from compiler.tir.structure import items, structural_walk
+from compiler.tir.structure import structural_walk
 
 _PLAIN = (tirx.IntImm, tirx.Var)  # reads nothing
 BETWEEN_CORES = ("cross_set", "cross_wait")
@@ -201,7 +201,7 @@ class Reader:
 
     def _block(self, statement: Any) -> tuple[Step, ...]:
         if isinstance(statement, tirx.SeqStmt):
-            return tuple(step for part in items(statement.seq) for step in self._block(part))
+            return tuple(step for part in statement.seq for step in self._block(part))
         return (self._step(statement),)
 
     def _step(self, statement: Any) -> Step:

@@ -20,7 +20,7 @@ from compiler.isa.encoding import form
 from compiler.isa.model import Row, Slot, dense_strides
 from compiler.isa.table import by_mnemonic
 from compiler.tir.scopes import ISA_DTYPE, MEMORY_OF_SCOPE
-from compiler.tir.structure import answered_once, items, structural_map, structural_walk
+from compiler.tir.structure import answered_once, structural_map, structural_walk
 
 PREFIX = "tw."
 AT = "tw.at"
@@ -161,7 +161,7 @@ def read_call(statement: Any) -> Call | None:
         return None
     if not is_call(value, "tirx.call_extern"):
         raise refuse("only calls of `tw.` instructions are evaluated", statement)
-    name, *slots = items(value.args)
+    name, *slots = value.args
     text = str(name.value)
     mnemonic, *mods = text.removeprefix(PREFIX).split(".")
     row = by_mnemonic().get(mnemonic)
@@ -188,7 +188,7 @@ def _slot(slot: Slot, value: Any) -> Any:
 def read_address(value: Any) -> Address:
     if is_call(value, "tirx.address_of"):
         load = value.args[0]
-        return Address(load.source, tuple(items(load.indices)))
+        return Address(load.source, tuple(load.indices))
     if is_call(value, "tirx.call_extern") and str(value.args[0].value) == AT:
         base = read_address(value.args[1])
         return Address(base.buffer, base.indices, value.args[2])

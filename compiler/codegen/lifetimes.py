@@ -14,7 +14,7 @@ from compiler.codegen.memory import free_bytes
 from compiler.codegen.packing import Lifetime, live_peak, spread
 from compiler.isa.dtypes import INTERLOCKED, SHARED_MEMORIES, Queue
 from compiler.target import Chip
-from compiler.tir.structure import items, structural_walk
+from compiler.tir.structure import structural_walk
 
 # What a buffer's address is a multiple of at least: what the cube's memories ask for.
 _ALIGNMENT = {"l1": 32, "l0a": 512, "l0b": 512, "l0c": 1024, "ub": 32, "bt": 64, "fb": 64}
@@ -56,7 +56,7 @@ class _Walk:
         self.step += 1
         match statement:
             case tirx.SeqStmt():
-                for part in items(statement.seq):
+                for part in statement.seq:
                     self.statement(part)
             case tirx.For():
                 self._use(statement.extent)

@@ -28,7 +28,7 @@ from compiler.codegen.values import ZERO, Block, Linear, Operand, Values
 from compiler.errors import CapacityError, Problem
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
-from compiler.tir.structure import answered_once, items
+from compiler.tir.structure import answered_once
 
 _CALL = 'T.call_extern("void", "'
 _LINE = 64  # what a core's share of a scratch buffer is a multiple of
@@ -161,7 +161,7 @@ class Lowering:
         self.scalars.loads.statement(block, len(self.statements) - 1)
         match statement:
             case tirx.SeqStmt():
-                for part in items(statement.seq):
+                for part in statement.seq:
                     self._statement(part, block)
             case tirx.For():
                 self._loop(statement, block)

@@ -60,12 +60,22 @@ def _loops(stage: Any) -> dict[Any, tuple[int, int]] | None:
 def _outside(index: Any, extent: Any, loops: Mapping[Any, tuple[int, int]]) -> int | None:
     """A value of the index that its axis does not have, if it is known to have one."""
     from tvm import tirx
+
+    ends = loops[index] if index in loops else _ends(index, loops)  # most are a loop's variable
+    if ends is None or not isinstance(extent, tirx.IntImm):
+        return None
+    low, high = ends
+    return low if low < 0 else high if high >= int(extent) else None
+
+
+def _ends(index: Any, loops: Mapping[Any, tuple[int, int]]) -> tuple[int, int] | None:
+    """The least and the greatest value of a linear index."""
+    from tvm import tirx
     from tvm.sym import detect_linear_equation
 
     found = detect_linear_equation(index, list(loops))
-    if not isinstance(extent, tirx.IntImm) or not found or not all(isinstance(one, tirx.IntImm) for one in found):
+    if not found or not all(isinstance(one, tirx.IntImm) for one in found):
         return None
     *factors, offset = (int(one) for one in found)
     ends = [sorted((factor * low, factor * high)) for factor, (low, high) in zip(factors, loops.values(), strict=True)]
-    low, high = (offset + sum(end[side] for end in ends) for side in (0, 1))
-    return low if low < 0 else high if high >= int(extent) else None
+    return offset + sum(low for low, _ in ends), offset + sum(high for _, high in ends)

@@ -123,7 +123,7 @@ class GroupBands:
 
 
 def _banded_type(kind: Any, axis: int | None, rows: Band | None) -> Any:
-    shape = tuple(int(n) for n in kind.shape)
+    shape = graph.extents_of(kind)
     if axis is not None and rows is not None:
         shape = banded_shape(shape, axis, rows)
     return relax.TensorType(shape, str(kind.dtype))

@@ -18,7 +18,6 @@ from compiler.schedule.pieces import (
     piece_shape,
     piece_type,
     proven,
-    shape_of,
 )
 from compiler.schedule.storage import results_of
 
@@ -45,7 +44,7 @@ class Cuts:
         axes = self.axes(callee, count)
         if axes is None:
             return None
-        shapes = [shape_of(param.ty) for param, _ in zip(self.module[callee].params, axes, strict=False)]
+        shapes = [graph.shape_of(param) for param, _ in zip(self.module[callee].params, axes, strict=False)]
         if any(axis not in (None, cut_axis(shape)) for shape, axis in zip(shapes, axes, strict=True)):
             return None
         return tuple(axis is not None for axis in axes)
@@ -72,7 +71,7 @@ class Cuts:
         From its results back to its parameters: all that reads a variable has to be given it cut in the same way.
         """
         found: dict[Any, int | None] = {
-            value: cut_axis(shape_of(value.ty)) if axis is None else axis for value, axis in results.items()
+            value: cut_axis(graph.shape_of(value)) if axis is None else axis for value, axis in results.items()
         }
         for call in reversed(body.calls):
             made = results_of(body, call)
@@ -84,7 +83,7 @@ class Cuts:
                 return None
             if any(found.setdefault(a, axis) != axis for a, axis in zip(call.arguments, inputs, strict=True)):
                 return None
-        given = ((shape_of(param.ty), found[param]) for param in body.params if found.get(param) is not None)
+        given = ((graph.shape_of(param), found[param]) for param in body.params if found.get(param) is not None)
         if any(piece_shape(shape, count, axis) is None for shape, axis in given):  # results that no call makes
             return None
         return {value: axis for value, axis in found.items() if axis is not None}
@@ -104,7 +103,7 @@ class Cuts:
                 return self._unread(first)
         elif (known := only_cut(function)) is not None:
             return known
-        return tuple(cut_axis(shape_of(kind)) for kind in call.types)
+        return tuple(cut_axis(graph.extents_of(kind)) for kind in call.types)
 
     def _proof(self, name: str, count: int, along: Along) -> Proof | None:
         """A proof for more pieces is one for a count that divides theirs: several of them are one."""
@@ -181,7 +180,7 @@ class Cuts:
 
 def _along(call: graph.Call, wanted: Sequence[int | None]) -> Along:
     """The axes of a call's results, as they are said: None where each is cut along its first one."""
-    if list(wanted) == [cut_axis(shape_of(kind)) for kind in call.types]:
+    if list(wanted) == [cut_axis(graph.extents_of(kind)) for kind in call.types]:
         return None
     return tuple(axis for axis in wanted if axis is not None)
 
@@ -191,5 +190,5 @@ def _wanted(body: graph.Body, along: Along) -> dict[Any, int]:
     (first, *others), results = body.results, [(value, value.ty) for value in body.results]
     if not others and isinstance(first.ty, relax.TupleType):
         results = results_of(body, body.producer[first])
-    axes = along or tuple(cut_axis(shape_of(kind)) for _, kind in results)
+    axes = along or tuple(cut_axis(graph.extents_of(kind)) for _, kind in results)
     return {value: axis for (value, _), axis in zip(results, axes, strict=True)}

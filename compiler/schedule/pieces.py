@@ -52,11 +52,6 @@ class Proof:
         return replace(self, count=count)
 
 
-def shape_of(kind: Any) -> tuple[int, ...]:
-    """Of a buffer, or of a tensor's type."""
-    return tuple(int(extent) for extent in kind.shape)
-
-
 def cut_axis(shape: tuple[int, ...]) -> int:
     """The first axis of more than one element; 0 where there is none."""
     return next((axis for axis, extent in enumerate(shape) if extent > 1), 0)
@@ -72,7 +67,7 @@ def piece_shape(shape: tuple[int, ...], count: int, axis: int | None = None) -> 
 
 def piece_type(kind: Any, count: int, axis: int | None = None) -> Any:
     """The type of one piece of a tensor."""
-    return relax.TensorType(piece_shape(shape_of(kind), count, axis), str(kind.dtype))
+    return relax.TensorType(piece_shape(graph.extents_of(kind), count, axis), str(kind.dtype))
 
 
 def proven(func: Any, count: int, along: Along = None) -> Proof | None:
@@ -97,8 +92,8 @@ def _recurrence(func: Any, count: int, along: Along) -> Proof | None:
     """Rows of the batch have nothing to do with each other: it is said by who writes the loops, where they are."""
     form = recurrence.form_of(func)
     results = func.params[form.inputs :]
-    axes = along or tuple(cut_axis(shape_of(result)) for result in results)
-    batch = shape_of(results[-1])[form.axes_of_results[-1]]
+    axes = along or tuple(cut_axis(graph.extents_of(result)) for result in results)
+    batch = graph.extents_of(results[-1])[form.axes_of_results[-1]]
     if axes != form.axes_of_results or batch % count:
         return None
     cut = dict(zip(func.params, [*form.axes_of_inputs, *form.axes_of_results], strict=True))
@@ -110,7 +105,7 @@ def _viewed_axis(func: Any, count: int, axis: int | None) -> int | None:
     """The axis of what is seen along which its pieces are the same bytes as those of the result."""
     if len(func.params) != 2:
         return None
-    source, result = (shape_of(param) for param in func.params)
+    source, result = (graph.extents_of(param) for param in func.params)
     axis = cut_axis(result) if axis is None else axis
     if piece_shape(result, count, axis) is None:
         return None
@@ -126,7 +121,10 @@ def in_pieces(proof: Proof) -> Any:
     schedule = graph.attribute(func, "tw.schedule")
     if schedule == "view":
         return _view_in_pieces(proof)
-    made = {buffer: _declared(buffer, piece_shape(shape_of(buffer), count, axis)) for buffer, axis in proof.cut.items()}
+    made = {
+        buffer: _declared(buffer, piece_shape(graph.extents_of(buffer), count, axis))
+        for buffer, axis in proof.cut.items()
+    }
     if schedule == RECURRENCE:
         params = [made.get(param, param) for param in func.params]
         return recurrence.built_again(func, params=params).with_attrs(_attributes(func))
@@ -154,7 +152,8 @@ def in_pieces(proof: Proof) -> Any:
 def _view_in_pieces(proof: Proof) -> Any:
     func, axes = proof.func, (*proof.inputs, None if proof.along is None else proof.along[0])
     source, result = (
-        piece_shape(shape_of(param), proof.count, axis) or () for param, axis in zip(func.params, axes, strict=True)
+        piece_shape(graph.extents_of(param), proof.count, axis) or ()
+        for param, axis in zip(func.params, axes, strict=True)
     )
     data = te.placeholder(source, str(func.params[0].dtype), func.params[0].name)
     return te.create_prim_func([data, viewed(data, list(result))]).with_attrs(_attributes(func))
@@ -176,7 +175,7 @@ def _region(region: Any, made: Mapping[Any, Any], cut: Mapping[Any, int]) -> Any
     if buffer not in made:
         return region
     at, ranges = cut[buffer], list(region.region)
-    if isinstance(ranges[at].extent, tirx.IntImm) and int(ranges[at].extent) == shape_of(buffer)[at]:
+    if isinstance(ranges[at].extent, tirx.IntImm) and int(ranges[at].extent) == graph.extents_of(buffer)[at]:
         ranges[at] = ir.Range(0, made[buffer].shape[at])
     return tirx.BufferRegion(buffer, ranges)
 
@@ -194,7 +193,7 @@ class _Cutter:
     shapes: dict[Any, tuple[int, ...]] = field(default_factory=dict)
 
     def proof(self) -> Proof | None:
-        self.shapes = {buffer: shape_of(buffer) for buffer in self.func.params}
+        self.shapes = {buffer: graph.extents_of(buffer) for buffer in self.func.params}
         structural_walk(self.func.body, (s_tir.SBlock, self._allocations))
         blocks = list(innermost(self.func.body))
         written = {store.buffer for realize in blocks for store in _stores(realize.block)}
@@ -214,7 +213,7 @@ class _Cutter:
 
     def _allocations(self, block: Any) -> None:
         for buffer in block.alloc_buffers:
-            self.shapes[buffer] = shape_of(buffer)
+            self.shapes[buffer] = graph.extents_of(buffer)
 
     def _block(self, realize: Any) -> bool:
         """Conditions 1 to 4 of one block."""

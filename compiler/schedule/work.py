@@ -128,7 +128,7 @@ def cycles_of(work: Work, count: int, near_bytes: int, far_bytes: int, whole_byt
 
 def size_bytes(kind: Any) -> int:
     """Of a tensor's type, as the chip keeps it."""
-    return prod(int(extent) for extent in kind.shape) * DTYPES[ISA_DTYPE[str(kind.dtype)]].itemsize
+    return prod(graph.extents_of(kind)) * DTYPES[ISA_DTYPE[str(kind.dtype)]].itemsize
 
 
 def functions_of(module: Any, callee: str) -> list[Any]:

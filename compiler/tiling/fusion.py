@@ -56,7 +56,7 @@ def _likeness(body: graph.Body, functions: Sequence[Any]) -> Any:
 
 
 def _kind(kind: Any) -> tuple[str, tuple[int, ...]]:
-    return str(kind.dtype), tuple(int(extent) for extent in kind.shape)
+    return str(kind.dtype), graph.extents_of(kind)
 
 
 def _fused(body: graph.Body, functions: Sequence[Any]) -> Any:
@@ -146,7 +146,7 @@ def _buffer(value: Any, name: str) -> Any:
 
 
 def _declare(kind: Any, name: str) -> Any:
-    return tirx.decl_buffer([int(n) for n in kind.shape], str(kind.dtype), name, layout=None)
+    return tirx.decl_buffer(graph.extents_of(kind), str(kind.dtype), name, layout=None)
 
 
 def renamed(statement: Any, names: dict[str, int]) -> Any:

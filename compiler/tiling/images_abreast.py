@@ -21,7 +21,7 @@ from compiler.tiling.convolution_tiles import DO, HO, KD, KH, KW, WO, N
 from compiler.tiling.places import WINDOWS
 from compiler.tir.rewriter import loop_with, uses
 from compiler.tir.sblocks import block_with
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 
 MOST_PLACES = 8 * FRACTAL  # of an image: to larger ones it adds little to be filled up
 KERNEL = (KD - 1, KH - 1)  # axes of the windows' matrix, which has no output channels
@@ -65,7 +65,7 @@ def _sees_rows_in_order(windows: Any, extents: Sequence[int]) -> bool:
 
 def _nests(func: Any) -> list[Any]:
     body = func.body.block.body
-    return items(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
 def _block(nest: Any) -> Any:
@@ -79,7 +79,7 @@ def _swapped(func: Any, extents: Sequence[int]) -> Any:
     root, places = func.body.block, list(extents[: WO + 1])
     tensors = {
         tensor: tirx.decl_buffer(_swap(tensor.shape), tensor.dtype, tensor.name, scope=tensor.scope(), layout=None)
-        for tensor in items(root.alloc_buffers)
+        for tensor in root.alloc_buffers
         if [int(extent) for extent in tensor.shape[: WO + 1]] == places
     }
 
@@ -100,7 +100,7 @@ def _swapped(func: Any, extents: Sequence[int]) -> Any:
     made = block_with(
         root,
         body=tirx.SeqStmt([rewritten(nest) for nest in _nests(func)]),
-        alloc_buffers=[tensors.get(tensor, tensor) for tensor in items(root.alloc_buffers)],
+        alloc_buffers=[tensors.get(tensor, tensor) for tensor in root.alloc_buffers],
     )
     return func.with_body(s_tir.SBlockRealize([], True, made))
 

@@ -26,7 +26,7 @@ from compiler.tiling.blocks import block_facts
 from compiler.tir.products import adds_products, begins_with_zero, is_product
 from compiler.tir.sblocks import innermost
 from compiler.tir.scopes import ISA_DTYPE
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 
 LEAST = 1 << 16  # multiplications
 MADE = ((True, False), (False, True), (True, True))  # left, right: as few as will do
@@ -40,7 +40,7 @@ def with_made_operands(func: Any, chip: Chip) -> Any:
     """The function with matrices made for each sum of products that is none for the matrix unit as it is."""
     root = func.body.block
     nests, buffers = list[Any](), list(root.alloc_buffers)
-    for nest in items(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]:
+    for nest in root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]:
         blocks = [realize.block for realize in innermost(nest)]
         found = _Sum.of(blocks[0], chip) if len(blocks) == 1 and not is_product(blocks[0]) else None
         made, product = (found and found.by_matrices()) or ([], nest)
@@ -69,7 +69,7 @@ class _Sum:
             return None  # (1, 4)
         kept = tuple(axis for axis in block.iter_vars if int(axis.iter_type) == int(tirx.IterVar.DataPar))
         summed = tuple(axis for axis in block.iter_vars if int(axis.iter_type) == int(tirx.IterVar.CommReduce))
-        indices = items(store.indices)
+        indices = list(store.indices)
         if not kept or len(indices) != len(kept) or len(kept) + len(summed) != len(block.iter_vars):
             return None
         if not all(index.same_as(axis.var) for index, axis in zip(indices, kept, strict=True)):

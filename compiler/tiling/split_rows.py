@@ -27,7 +27,7 @@ from compiler.tiling.in_parts import InParts, Part, function
 from compiler.tir.rewriter import substitute
 from compiler.tir.sblocks import distinct, point
 from compiler.tir.scopes import itemsize
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 
 SWITCH = "split-rows"  # what ablations call it
 CLASSES = ("reduction", "softmax", "norm", "pooling")
@@ -91,15 +91,13 @@ def _nests(func: Any) -> list[_Nest] | None:
     """
     body = func.body.block.body
     found = list[_Nest]()
-    for nest in items(body.seq) if isinstance(body, tirx.SeqStmt) else [body]:
+    for nest in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
         realized: list[Any] = []
         structural_walk(nest, (SBlockRealize, realized.append))
         blocks = [each.block for each in realized]
         if len(blocks) != 1 or not _is_one(realized[0].predicate) or block_facts(blocks[0]).dynamic_write:
             return None
-        written, read = (
-            list({region.source: None for region in items(side)}) for side in (blocks[0].writes, blocks[0].reads)
-        )
+        written, read = (list({region.source: None for region in side}) for side in (blocks[0].writes, blocks[0].reads))
         if len(written) != 1 or any(other.made.same_as(written[0]) for other in found):
             return None
         found.append(_Nest(nest, blocks[0], written[0], tuple(one for one in read if not one.same_as(written[0]))))
@@ -113,7 +111,7 @@ def _is_one(condition: Any) -> bool:
 def _cut(nest: _Nest, chip: Chip, border: float) -> _Cut | None:
     """How a reduction is cut, if that is worth it."""
     axes, value = _reduced(nest.block), _value(nest.block)
-    extents = {axis.var: int(axis.dom.extent) for axis in items(nest.block.iter_vars)}
+    extents = {axis.var: int(axis.dom.extent) for axis in nest.block.iter_vars}
     long = max(axes, key=extents.__getitem__, default=None)
     if long is None or value is None:
         return None
@@ -167,11 +165,11 @@ def _uses(index: Any, variable: Any) -> bool:
 
 
 def _kept(block: Any) -> list[Any]:
-    return [axis.var for axis in items(block.iter_vars) if int(axis.iter_type) == DATA_PARALLEL]
+    return [axis.var for axis in block.iter_vars if int(axis.iter_type) == DATA_PARALLEL]
 
 
 def _reduced(block: Any) -> list[Any]:
-    return [axis.var for axis in items(block.iter_vars) if int(axis.iter_type) != DATA_PARALLEL]
+    return [axis.var for axis in block.iter_vars if int(axis.iter_type) != DATA_PARALLEL]
 
 
 def _value(block: Any) -> Any | None:
@@ -187,7 +185,7 @@ def _value(block: Any) -> Any | None:
         return None
     if not all(index.same_as(var) for index, var in zip(store.indices, _kept(block), strict=True)):
         return None
-    starts = {axis.var: axis.dom.min for axis in items(block.iter_vars) if not _is_zero(axis.dom.min)}
+    starts = {axis.var: axis.dom.min for axis in block.iter_vars if not _is_zero(axis.dom.min)}
     if any(var in starts for var in _kept(block)):
         return None
     neutral, first = NEUTRAL[type(store.value)], block.init.value
@@ -273,7 +271,7 @@ def _stages(nest: _Nest, cut: _Cut, before: Mapping[Any, _Nest]) -> Iterator[_Ne
     """What reduces the parts of rows; then what combines these, beside a stage for the rest of the rows."""
     shape, kind, name = [int(n) for n in nest.made.shape], str(nest.made.dtype), str(nest.block.name_hint)
     value, combine = _value(nest.block), type(nest.block.body.value)
-    axes = [(axis.var, int(axis.dom.extent)) for axis in items(nest.block.iter_vars)]
+    axes = [(axis.var, int(axis.dom.extent)) for axis in nest.block.iter_vars]
     kept, reduced = axes[: len(shape)], axes[len(shape) :]
     where = [var for var, _ in kept]
 

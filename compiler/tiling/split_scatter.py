@@ -16,7 +16,7 @@ from compiler.tiling.blocks import block_facts
 from compiler.tiling.in_parts import InParts, Part, function, mentions
 from compiler.tiling.plain import IN_PART
 from compiler.tir.scopes import itemsize
-from compiler.tir.structure import items, structural_walk
+from compiler.tir.structure import structural_walk
 
 SWITCH = "split-scatters"  # what ablations call it
 LEAST_BYTES = 1 << 14  # of what is copied
@@ -27,7 +27,7 @@ def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
     body = func.body.block.body
     if schedule != "scatter" or not isinstance(body, tirx.SeqStmt):
         return ()
-    copy, *rest = items(body.seq)
+    copy, *rest = body.seq
     data, *_, out = func.params
     if not _copies(copy, data, out) or any(mentions(nest, data) for nest in rest):
         return ()
@@ -48,9 +48,9 @@ def _copies(nest: Any, data: Any, out: Any) -> bool:
     if len(blocks) != 1 or not block_facts(blocks[0]).copies:
         return False
     store = blocks[0].body
-    axes = [axis.var for axis in items(blocks[0].iter_vars)]
+    axes = [axis.var for axis in blocks[0].iter_vars]
     same = isinstance(store.value, ir.TensorLoad) and store.value.source.same_as(data) and store.buffer.same_as(out)
-    there = [items(side) for side in (store.indices, store.value.indices)]
+    there = [list(side) for side in (store.indices, store.value.indices)]
     return same and all(len(one) == len(axes) and all(map(_is, one, axes)) for one in there)
 
 

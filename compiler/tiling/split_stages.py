@@ -25,7 +25,6 @@ from compiler.tiling.made_operands import with_made_operands
 from compiler.tiling.masters import has_master
 from compiler.tir.products import is_product
 from compiler.tir.sblocks import innermost
-from compiler.tir.structure import items
 
 SWITCH = "split-stages"  # what ablations call it
 # Convolutions in the form of the built-in one make their windows themselves, and groups that are an attention have a
@@ -77,7 +76,7 @@ class _Stages:
     @staticmethod
     def of(func: Any) -> _Stages | None:
         root = func.body.block
-        nests = items(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+        nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
         blocks = [[realize.block for realize in innermost(nest)] for nest in nests]
         if not all(len(found) == 1 and len(found[0].writes) == 1 for found in blocks):
             return None

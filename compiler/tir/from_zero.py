@@ -11,7 +11,7 @@ from tvm import ir, s_tir, tirx
 
 from compiler.tir.rewriter import loop_with, substitute
 from compiler.tir.sblocks import block_with
-from compiler.tir.structure import items, structural_map
+from compiler.tir.structure import structural_map
 
 
 def from_zero(func: Any) -> Any:
@@ -20,12 +20,12 @@ def from_zero(func: Any) -> Any:
 
 
 def _block(block: Any) -> Any:
-    later = [axis for axis in items(block.iter_vars) if not _is_zero(axis.dom.min)]
+    later = [axis for axis in block.iter_vars if not _is_zero(axis.dom.min)]
     if not later:
         return block
     places = {axis.var: axis.var + axis.dom.min for axis in later}
-    axes = [axis if _is_zero(axis.dom.min) else _counted(axis) for axis in items(block.iter_vars)]
-    reads, writes = ([substitute(region, places) for region in items(side)] for side in (block.reads, block.writes))
+    axes = [axis if _is_zero(axis.dom.min) else _counted(axis) for axis in block.iter_vars]
+    reads, writes = ([substitute(region, places) for region in side] for side in (block.reads, block.writes))
     init = None if block.init is None else substitute(block.init, places)
     return block_with(block, iter_vars=axes, reads=reads, writes=writes, body=substitute(block.body, places), init=init)
 

@@ -13,7 +13,7 @@ from tvm import ir, s_tir, tirx
 from tvm.sym import detect_linear_equation
 
 from compiler.tir.sblocks import block_with
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 
 PRODUCTS = ("matmul", "convolution")  # values of "tw.role"
 CONVOLUTION_AXES = 11  # of the sums of a convolution: six of its result, and five that are summed over
@@ -66,7 +66,7 @@ def columns_second(func: Any) -> Any:
     """
 
     def turned(block: Any) -> Any:
-        store, reads = block.body, items(block.reads)
+        store, reads = block.body, list(block.reads)
         if block.init is None or len(reads) != 2 or not isinstance(store, tirx.BufferStore) or is_product(block):
             return block
         if not isinstance(store.value, tirx.Add) or not isinstance(store.value.b, tirx.Mul):

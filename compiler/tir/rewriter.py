@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from compiler.tir.conditions import conditional
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 
 Node = TypeVar("Node")
 
@@ -71,7 +71,7 @@ def fresh(stmt: Node) -> Node:
         return visit
 
     def visit_block(block: Any) -> None:
-        for axis in items(block.iter_vars):
+        for axis in block.iter_vars:
             renamed[axis.var] = ir.Var(axis.var.name, axis.var.ty)
 
     structural_walk(
@@ -92,7 +92,7 @@ def statements(stmt: Any | None) -> list[Any]:
         return []
     kind = type(stmt)
     if kind is tirx.SeqStmt:
-        return [item for part in items(stmt.seq) for item in statements(part)]
+        return [item for part in stmt.seq for item in statements(part)]
     if kind is tirx.Evaluate and isinstance(stmt.value, tirx.IntImm):
         return []
     return [stmt]
@@ -184,7 +184,7 @@ class Rewriter:
         return stmt
 
     def sequence(self, seq: tirx.SeqStmt) -> Any | None:
-        before = items(seq.seq)
+        before = list(seq.seq)
         after = [self.statement(part) for part in before]
         if all(same(new, old) for new, old in zip(after, before, strict=True)):
             return seq

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_equal
 
-from compiler.tir.structure import items, structural_walk
+from compiler.tir.structure import structural_walk
 
 FIELDS = (
     "iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations",
@@ -23,10 +23,10 @@ def block_with(block: Any, **fields: Any) -> Any:
 def in_other_buffers(block: Any, buffers: Mapping[Any, Any], **fields: Any) -> Any:
     """The block with other buffers in what it reads, writes and allocates, and other fields where they are given."""
     reads, writes = (
-        [tirx.BufferRegion(buffers.get(region.source, region.source), region.region) for region in items(side)]
+        [tirx.BufferRegion(buffers.get(region.source, region.source), region.region) for region in side]
         for side in (block.reads, block.writes)
     )
-    allocated = [buffers.get(buffer, buffer) for buffer in items(block.alloc_buffers)]
+    allocated = [buffers.get(buffer, buffer) for buffer in block.alloc_buffers]
     return block_with(block, **{"reads": reads, "writes": writes, "alloc_buffers": allocated, **fields})
 
 

@@ -1,7 +1,5 @@
 """Walks over TVM's nodes: `structural_walk` and `structural_map` as in tvm_ffi, without what each call costs there.
 
-`items` are those of TVM's arrays, read without the checks of an index that a loop over them makes for each.
-
 TVM works out anew in every call what its callbacks' types are: five times what a walk over an index takes, and a
 compilation makes hundreds of thousands of them. The types are few, and are looked up once here.
 
@@ -27,8 +25,6 @@ MOST_ANSWERS = 1 << 14  # of one question that are remembered
 
 _WALK: Any = tvm_ffi.get_global_func("ffi.StructuralWalk")
 _MAP: Any = tvm_ffi.get_global_func("ffi.StructuralMap")
-_ITEM: Any = tvm_ffi.get_global_func("ffi.ArrayGetItem")
-_LENGTH: Any = tvm_ffi.get_global_func("ffi.ArraySize")
 _ORDERS = {"pre": int(tvm_ffi.WalkOrder.PREORDER), "post": int(tvm_ffi.WalkOrder.POSTORDER)}
 _NONE: tuple[()] = ()  # callbacks that are told in what region of definitions a node is
 
@@ -41,11 +37,6 @@ def structural_walk(root: Any, callbacks: Callbacks, order: str = "post") -> Any
 def structural_map(root: Any, callbacks: Callbacks, order: str = "post") -> Any:
     """The root with every node replaced by what the first callback of its kind makes of it."""
     return _MAP(root, _entries(callbacks), _NONE, _ORDERS[order])
-
-
-def items(array: Any) -> list[Any]:
-    """What an array holds."""
-    return [_ITEM(array, index) for index in range(_LENGTH(array))]
 
 
 def _entries(callbacks: Any) -> list[tuple[int, Callback]]:

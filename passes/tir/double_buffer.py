@@ -29,7 +29,7 @@ from compiler.codegen.rings import OutOfIds, Rings, executions_at_once, fills, f
 from compiler.isa.dtypes import DTYPES, SHARED_MEMORIES, Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import loop_with, sequence, statements
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 OPERANDS = ("l0a", "l0b")  # where a product has rings of its own
@@ -325,7 +325,7 @@ class _Finder:
     def _sequence(self, sequence: Any) -> None:
         self._loops_of[sequence] = self._loops
         outer, self._path = self._path, (*self._path, sequence)
-        for part in items(sequence.seq):
+        for part in sequence.seq:
             self.statement(part)
         self._path = outer
 
@@ -412,7 +412,7 @@ class _Rings:
     def _parts(self, block: Any, loops: int) -> list[Any]:
         """Of a block; where products follow one another in it, rings of each stand in front of it, if ``apart``."""
         outer, parts, hoisted = self._hoisted, list[Any](), list[list[Any]]()
-        for part in items(block.seq):
+        for part in block.seq:
             self._hoisted = []
             parts.append(self._statement(part, loops))
             hoisted.append(self._hoisted)
@@ -462,6 +462,6 @@ def _on_slots(statement: Any, rings: dict[Any, tuple[Any, Any]]) -> Any:
         if access.source not in rings:
             return access
         ring, slot = rings[access.source]
-        return tirx.BufferLoad(ring, [slot, *items(access.indices)])
+        return tirx.BufferLoad(ring, [slot, *access.indices])
 
     return structural_map(statement, (ir.TensorLoad, load))

@@ -12,7 +12,7 @@ from compiler.codegen.instruction_form import read_call
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, loads, loop_with, uses
-from compiler.tir.structure import items, structural_map, structural_walk
+from compiler.tir.structure import structural_map, structural_walk
 from passes.base import Pass
 
 ALONE = frozenset({Queue.M, Queue.V, Queue.MTE1, Queue.FIX})  # what these do in a core no other core takes part in
@@ -80,7 +80,7 @@ class _Guarder(Rewriter):
             case None | tirx.AllocBuffer():
                 return True
             case tirx.SeqStmt():
-                return all(self._is_needless(part, guard, own) for part in items(stmt.seq))
+                return all(self._is_needless(part, guard, own) for part in stmt.seq)
             case tirx.For():
                 return self._is_needless(stmt.body, guard, own)
             case tirx.IfThenElse():

@@ -11,7 +11,7 @@ from compiler.codegen.dispatch import calls, entries, queues, reads_data
 from compiler.isa.dtypes import Queue
 from compiler.target import Chip
 from compiler.tir.rewriter import Rewriter, contains, sequence, substitute
-from compiler.tir.structure import items, structural_walk
+from compiler.tir.structure import structural_walk
 from passes.base import Pass
 
 
@@ -44,7 +44,7 @@ class _Mover(Rewriter):
 
     def sequence(self, seq: tirx.SeqStmt) -> Any | None:
         inner = super().sequence(seq)
-        parts = list(items(inner.seq)) if isinstance(inner, tirx.SeqStmt) else []
+        parts = list(inner.seq) if isinstance(inner, tirx.SeqStmt) else []
         ordered = list[Any]()
         for part in parts:
             ordered.insert(self._place(part, ordered), part)

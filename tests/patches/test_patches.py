@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_it_stands_wherever_tvm_keeps_the_function(name: str) -> None:
     patch = load(name)
     for path in patch.replaces:
         module, _, attribute = path.partition(":")
-        assert getattr(sys.modules[module], attribute) is patch.replacement
+        assert attrgetter(attribute)(sys.modules[module]) is patch.replacement
         assert patches.original(path) is not patch.replacement
 
 
@@ -60,6 +61,15 @@ def test_types_are_written_and_read_again() -> None:
     patches.apply()
     function = canonicalize_loop.triangle()
     tvm.ir.assert_structural_equal(tvm.ir.load_json(tvm.ir.save_json(function)), function)
+
+
+@pytest.mark.parametrize("held", [[], [1], [tvm.tirx.Var("i", "int32"), "text", [1, 2]]])
+def test_loops_over_arrays_go_over_what_these_hold(held: list[Any]) -> None:
+    patches.apply()
+    array = tvm.runtime.convert(held)
+    by_index = [array[index] for index in range(len(array))]
+    assert list(array) == list(patches.original("tvm_ffi:Array.__iter__")(array)) == by_index
+    assert [*zip(array, by_index, strict=True)] == [*zip(by_index, by_index, strict=True)]
 
 
 def test_loops_that_tvm_gets_right_stay_as_it_has_them() -> None:
