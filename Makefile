@@ -28,6 +28,8 @@ STAMP := $(VENV)/.installed
 
 # The environment decides where packages come from; what they must be is decided by the hashes in the lock files.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Targets start Python hundreds of times: what it has compiled of our sources is kept for the next one, as users have it.
+unexport PYTHONDONTWRITEBYTECODE
 
 JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-chips random-kernels random-networks random-products random-transformers ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)

@@ -18,7 +18,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
@@ -96,13 +98,13 @@ def _with_tvm(content: bytes) -> Callable[[], object]:
 
 
 def _with_tilewright(content: bytes, precision: str | None = None) -> Callable[[], object]:
-    from compiler import pipeline
     from compiler.driver import compile_model
     from compiler.options import Options
     from compiler.target import load_chip
 
-    pipeline.graph_passes()
-    pipeline.kernel_passes()
+    for name in ("compiler", "passes"):
+        for module in walk_packages(import_module(name).__path__, f"{name}."):
+            import_module(module.name)
     return lambda: compile_model(content, load_chip(CHIP), Options(precision=precision, jobs=PROCESSES))
 
 

@@ -117,4 +117,4 @@ def is_one_operator(function: Any) -> bool:
 def attribute(function: Any, name: str, default: Any = None) -> Any:
     """An attribute of a function, or the default where it has none of that name."""
     attributes = function.attrs
-    return attributes[name] if attributes is not None and name in attributes.keys() else default
+    return default if attributes is None else attributes.get(name, default)

@@ -6,6 +6,7 @@ slots of rings in turn, and some that are spread over all turns. What one of the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -39,11 +40,11 @@ Numbers = Any  # an int, or one for each turn
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """An instruction in one turn: ``places`` are (slot, buffer, byte offset) of its operands in UB."""
+    """An instruction in one turn: ``places`` are (slot, number of the buffer, byte offset) of its operands in UB."""
 
     call: Call
     values: tuple[int, ...]
-    places: tuple[tuple[int, Any, int], ...]
+    places: tuple[tuple[int, int, int], ...]
     weight: float  # how many executions it stands for
 
 
@@ -59,12 +60,12 @@ class Cost(NamedTuple):
 
 @dataclass
 class Conflicts:
-    """The uses of a kernel, and what they lose."""
+    """The uses of a kernel, and what they lose where its buffers are at some addresses."""
 
     chip: Chip
     uses: list[Use]
     _known: dict[_Key, Cost] = field(default_factory=dict)
-    _keys: dict[_Key, _Key] = field(default_factory=dict)  # by addresses
+    _costs: dict[Use, dict[tuple[int, ...], Cost]] = field(default_factory=lambda: defaultdict(dict))  # at addresses
     _bound: dict[Use, tuple[Args, tuple[View, ...], tuple[int, ...]]] = field(default_factory=dict)
     _reaches: dict[Use, tuple[int, ...]] = field(default_factory=dict)
 
@@ -73,44 +74,58 @@ class Conflicts:
         """How many instructions at addresses have been timed."""
         return len(self._known)
 
-    def cost(self, addresses: Mapping[Any, int]) -> Cost:
-        """Of the kernel with its buffers at these addresses."""
+    def cost(self, addresses: Sequence[int]) -> Cost:
+        """Of the kernel."""
         costs = [self.of(use, addresses) for use in self.uses]
         return Cost(sum(cost.busy for cost in costs), sum(cost.lost for cost in costs))
 
-    def lost(self, addresses: Mapping[Any, int], limit: float = float("inf")) -> float:
+    def lost(self, addresses: Sequence[int], limit: float = float("inf")) -> float:
         """What conflicts cost the kernel; where that is ``limit`` or more, some number that is.
 
         What is known is added first, so that little is timed at addresses that are no good.
         """
-        lost, unknown = 0.0, list[tuple[Use, tuple[int, ...], _Key]]()
+        lost, unknown = 0.0, list[tuple[Use, tuple[int, ...]]]()
         for use in self.uses:
-            at, key = self._key(use, addresses)
-            if key in self._known:
-                lost += self._known[key].lost
+            at = tuple([addresses[buffer] + offset for _, buffer, offset in use.places])
+            cost = self._costs[use].get(at) or self._alike(use, at)
+            if cost is not None:
+                lost += cost.lost
             else:
-                unknown.append((use, at, key))
-        for use, at, key in unknown:
+                unknown.append((use, at))
+        for use, at in unknown:
             if lost >= limit:
                 return lost
-            lost += self._at(use, at, key).lost
+            lost += self._at(use, at).lost
         return lost
 
-    def of(self, use: Use, addresses: Mapping[Any, int]) -> Cost:
+    def by_buffer(self, addresses: Sequence[int]) -> list[float]:
+        """What the instructions lose that work on each buffer."""
+        lost = [0.0] * len(addresses)
+        for use in self.uses:
+            cost = self.of(use, addresses)
+            for buffer in {buffer for _, buffer, _ in use.places}:
+                lost[buffer] += cost.lost
+        return lost
+
+    def of(self, use: Use, addresses: Sequence[int]) -> Cost:
         """Of all executions that a use stands for."""
-        return self._at(use, *self._key(use, addresses))
+        return self._at(use, tuple([addresses[buffer] + offset for _, buffer, offset in use.places]))
 
-    def _key(self, use: Use, addresses: Mapping[Any, int]) -> tuple[tuple[int, ...], _Key]:
-        at = tuple([addresses[buffer] + offset for _, buffer, offset in use.places])
-        key = self._keys.get((use, at))
-        if key is None:
-            key = self._keys[use, at] = use, self._equivalent(at, self._reach(use))
-        return at, key
+    def _at(self, use: Use, at: tuple[int, ...]) -> Cost:
+        found = self._costs[use].get(at) or self._alike(use, at)
+        if found is None:
+            found = self._costs[use][at] = self._known[self._key(use, at)] = self._timed(use, at)
+        return found
 
-    def _at(self, use: Use, at: tuple[int, ...], key: _Key) -> Cost:
-        if key not in self._known:
-            self._known[key] = self._timed(use, at)
-        return self._known[key]
+    def _alike(self, use: Use, at: tuple[int, ...]) -> Cost | None:
+        """What a use costs at these addresses, if it is known of others at which that is the same."""
+        found = self._known.get(self._key(use, at))
+        if found is not None:
+            self._costs[use][at] = found
+        return found
+
+    def _key(self, use: Use, at: tuple[int, ...]) -> _Key:
+        return use, self._equivalent(at, self._reach(use))
 
     def _equivalent(self, at: tuple[int, ...], reach: tuple[int, ...]) -> tuple[int, ...]:
         """What conflicts depend on: which operands share a bank, and how far apart their groups are.
@@ -158,10 +173,9 @@ def _last_byte(view: View) -> int:
     return (sum(max(0, count - 1) * stride for count, stride in steps) + 1) * view.dtype.itemsize - 1
 
 
-def conflicts(func: Any, chip: Chip, buffers: Sequence[Any] = ()) -> Conflicts:
-    """The conflicts of a kernel in instruction form. Its uses name buffers by the objects in ``buffers``, so that
-    tables by these are looked up without asking TVM."""
-    walk = _Walk(chip, {hash(buffer): buffer for buffer in buffers})
+def conflicts(func: Any, chip: Chip, buffers: Sequence[Any]) -> Conflicts:
+    """The conflicts of a kernel in instruction form; addresses are those of ``buffers``, all that it has in UB."""
+    walk = _Walk(chip, {buffer: number for number, buffer in enumerate(buffers)})
     walk.statement(func.body)
     return Conflicts(chip, walk.uses)
 
@@ -169,7 +183,7 @@ def conflicts(func: Any, chip: Chip, buffers: Sequence[Any] = ()) -> Conflicts:
 @dataclass
 class _Walk:
     chip: Chip
-    buffers: dict[int, Any]
+    numbers: Mapping[Any, int]  # of buffers
     uses: list[Use] = field(default_factory=list)
     _loops: list[Any] = field(default_factory=list)
     _bound: dict[Any, Any] = field(default_factory=dict)  # what a Bind says of a variable
@@ -218,9 +232,9 @@ class _Walk:
             if any(name in _EXTENTS and value < 1 for name, value in zip(names, values, strict=True)):
                 continue  # a condition around it does not hold in this turn
             shortened, share = _shortened(call, values, self.chip)
-            named = (self.buffers.setdefault(hash(address.buffer), address.buffer) for _, address in addresses)
             places = tuple(
-                (slot, buffer, start) for (slot, _), buffer, start in zip(addresses, named, starts, strict=True)
+                (slot, self.numbers[address.buffer], start)
+                for (slot, address), start in zip(addresses, starts, strict=True)
             )
             self.uses.append(Use(call, shortened, places, executions * times / TURNS / share))
 

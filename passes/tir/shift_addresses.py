@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tvm import tirx
 
-from compiler.codegen.banks import MEMORY, Conflicts, conflicts
+from compiler.codegen.banks import MEMORY, conflicts
 from compiler.codegen.instruction_form import ADDRESS, at_addresses, memory_of, physical_bytes
 from compiler.codegen.lifetimes import alignment
 from compiler.codegen.memory import free_bytes
@@ -42,14 +42,13 @@ class ShiftAddresses(Pass):
         buffers = [statement.buffer for statement in allocations]
         start = tuple(int(statement.annotations[ADDRESS]) for statement in allocations)
         found = conflicts(subject, chip, buffers)
-        before = found.cost(dict(zip(buffers, start, strict=True)))
+        before = found.cost(start)
         enough = before.busy * ENOUGH
         if before.lost <= enough:
             return subject
         sizes = tuple(ceil_to(physical_bytes(s), alignment(MEMORY, chip)) for s in allocations)
         room = Room(sizes, _apart(start, sizes), _limit(start, sizes, chip))
-        moved = _Moved(found, buffers)
-        better = shifted(room, start, moved.cost, moved.share, enough, moved.spent, chip)
+        better = shifted(room, start, found.lost, found.by_buffer, enough, lambda: found.timed >= TIMED, chip)
         if better == start:
             return subject
         return at_addresses(subject, dict(zip(buffers, better, strict=True)))
@@ -78,26 +77,3 @@ def _apart(start: Addresses, sizes: tuple[int, ...]) -> tuple[frozenset[int], ..
 def _limit(start: Addresses, sizes: tuple[int, ...], chip: Chip) -> int:
     used = max(address + size for address, size in zip(start, sizes, strict=True))
     return max(used, free_bytes(MEMORY, chip))
-
-
-class _Moved:
-    """What the addresses that a search tries cost."""
-
-    def __init__(self, found: Conflicts, buffers: list[Any]) -> None:
-        self.found, self.buffers = found, buffers
-        self.position = {buffer: at for at, buffer in enumerate(buffers)}
-
-    def cost(self, addresses: Addresses, limit: float) -> float:
-        return self.found.lost(dict(zip(self.buffers, addresses, strict=True)), limit)
-
-    def spent(self) -> bool:
-        return self.found.timed >= TIMED
-
-    def share(self, addresses: Addresses) -> list[float]:
-        at = dict(zip(self.buffers, addresses, strict=True))
-        shares = [0.0] * len(self.buffers)
-        for use in self.found.uses:
-            lost = self.found.of(use, at).lost
-            for buffer in {buffer for _, buffer, _ in use.places}:
-                shares[self.position[buffer]] += lost
-        return shares

@@ -56,7 +56,8 @@ def addresses(func: Any) -> dict[Any, tuple[int, int]]:
 
 
 def lost(func: Any, chip: Any) -> float:
-    return conflicts(func, chip).cost({buffer: at for buffer, (at, _) in addresses(func).items()}).lost
+    found = {buffer: at for buffer, (at, _) in addresses(func).items()}
+    return conflicts(func, chip, list(found)).cost(list(found.values())).lost
 
 
 def test_two_that_are_read_together_lie_half_a_period_apart() -> None:
@@ -118,11 +119,10 @@ def test_slots_of_a_ring_count_each() -> None:
 
     chip = load_chip("tw2")
     allocated = AllocateMemory().run(func, chip)
-    starts = {
-        offset for use in conflicts(allocated, chip).uses for _, buffer, offset in use.places if buffer.name == "a"
-    }
-    assert starts == {0, 256}
-    assert sum(use.weight for use in conflicts(allocated, chip).uses) == pytest.approx(10)
+    buffers = list(addresses(allocated))
+    uses = conflicts(allocated, chip, buffers).uses
+    assert {start for use in uses for _, at, start in use.places if buffers[at].name == "a"} == {0, 256}
+    assert sum(use.weight for use in uses) == pytest.approx(10)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -150,11 +150,12 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
 def test_little_is_timed_where_what_is_known_is_no_better() -> None:
     chip = load_chip("tw2")
     func = AllocateMemory().run(sums, chip)
-    found, at = conflicts(func, chip), {buffer: place for buffer, (place, _) in addresses(func).items()}
+    at = [place for place, _ in addresses(func).values()]
+    found = conflicts(func, chip, list(addresses(func)))
     here = found.lost(at)
     assert here == found.cost(at).lost > 0
     timed = found.timed
-    elsewhere = {buffer: place + 32 * number for number, (buffer, place) in enumerate(at.items())}
+    elsewhere = [place + 32 * number for number, place in enumerate(at)]
     assert found.lost(elsewhere, 0.0) == 0.0  # nothing of it is known, and less than nothing it cannot cost
     assert found.timed == timed
     assert found.lost(elsewhere) == found.cost(elsewhere).lost
