@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.artifact.files import open_regular
 from compiler.cli.answer import print_json
 from compiler.cli.model_options import add_model_options, compile_options
 from compiler.cli.pass_options import add_pass_options, pass_options, print_stopped, print_times
 from compiler.cli.progress import compile_shown
 from compiler.cli.simulator import announce_simulator
 from compiler.cli.words import files_read, refuse_same_files
-from compiler.errors import InputError, LimitError, Place, Problem, UnsupportedError
+from compiler.errors import LimitError, UnsupportedError
 from compiler.report.tables import printable
 
 if TYPE_CHECKING:
@@ -61,10 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _output(args: argparse.Namespace) -> Path:
-    model = Path(args.model)
-    if model.is_dir():
-        raise InputError(Problem("TW1503", "the model must be a regular file, not a directory", Place(args.model)))
-    output = Path(args.output) if args.output is not None else model.with_suffix(".twm")
+    with open_regular(args.model, "the model"):  # or nobody needs to wait for the compiler to be there
+        output = Path(args.model).with_suffix(".twm") if args.output is None else Path(args.output)
     written = {"-o": output, "--dump-schedule": args.dump_schedule}
     refuse_same_files(written, [*files_read(args), *_weights_read(args.model, written.values())])
     return output

@@ -67,6 +67,10 @@ def test_help_of_a_verb_imports_no_other_verb(name: str) -> None:
     assert modules_after(name, "--help") & {module for module, _ in VERBS.values()} == {module}
 
 
+def test_a_model_that_is_not_there_is_not_waited_for() -> None:
+    assert not modules_after("compile", "missing.onnx") & {"tvm", "onnx"}
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"tilewright {__version__}\n"
