@@ -2,7 +2,8 @@
 
     x' = transpose(x, p); y = relu(x' * s); z = transpose(y, inverse(p))   ->   z = relu(x * transpose(s, inverse(p)))
 
-Networks with channels last are exported so, each convolution between two transpositions.
+Networks with channels last are exported so, each convolution between two transpositions. Others do that for what they
+write along the last axis, layer norms and products by a matrix: both are as good along the channels of a map.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from compiler.frontend.channel_work import NORM, along_channels, is_along_last, is_to_channels
 from compiler.frontend.graph import Array, Call, GraphBuilder, Value
 from compiler.operators import TensorType, find_called
 
 MOVE = "Transpose"
 JOIN = "Concat"
-REDUCTIONS = frozenset({"ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum"})
+REDUCTIONS = frozenset({"ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare"})
 # Those of which an element of the result is made of what is at the same place of all operands, with broadcasting.
 ELEMENTWISE = frozenset(
     "Abs Add Cast Ceil Clip Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Min Mish Mul Neg PRelu "
@@ -32,11 +34,13 @@ Order = tuple[int, ...]
 def keep_orders(graph: GraphBuilder, outputs: Iterable[Value]) -> list[Call]:
     """The calls of a graph, with parts of it in another order of their axes where less is moved then.
 
-    A part is what hangs together of elementwise calls, of joins, and of reductions that keep their axes.
+    A part is what hangs together of elementwise calls, of joins, of reductions that keep their axes, and around a layer
+    norm of what works along the last one.
 
     1. All it reads has as many axes as what it makes, or is known, or is a single number.
     2. Transpositions that only it reads, and those of its results that end up as the part is, are left out. What else
        it reads, and what else reads it, needs one: these move fewer elements, and are no more.
+    3. What works along the last axis does so along channels then, and nothing has to be moved for it.
     """
     calls, given = list(graph.calls), list(outputs)
     while changes := _changes(graph, calls, given):
@@ -51,13 +55,17 @@ def _changes(graph: GraphBuilder, calls: Sequence[Call], outputs: Iterable[Value
     links = _Links.of(calls, outputs)
     found: list[_Change] = []
     taken = set[int]()
-    for part in _parts(graph, calls, links):
-        for order in dict.fromkeys(_orders(part, links)):
-            change = _Change.of(part, order, links)
-            if change.pays and taken.isdisjoint(change.moves):
-                found.append(change)
-                taken |= change.moves
-                break
+    for along_last in (True, False):
+        for part in _parts(graph, calls, links, along_last=along_last):
+            if along_last and all(call.operator != NORM for call in part):
+                continue
+            for order in dict.fromkeys(_orders(part, links)):
+                change = _Change.of(part, order, links)
+                fits = not along_last or (is_to_channels(order) and not change.more)  # (3)
+                if fits and change.pays and taken.isdisjoint(change.moves):
+                    found.append(change)
+                    taken |= change.moves
+                    break
     return found
 
 
@@ -98,8 +106,8 @@ class _Links:
         return maker if maker is not None and maker.operator == MOVE else None
 
 
-def _parts(graph: GraphBuilder, calls: Iterable[Call], links: _Links) -> Iterator[list[Call]]:
-    """What hangs together, each in order."""
+def _parts(graph: GraphBuilder, calls: Iterable[Call], links: _Links, *, along_last: bool) -> Iterator[list[Call]]:
+    """What hangs together, each in order; also of what works along the last axis, if that is wanted."""
     part_of: dict[Call, Call] = {}  # towards the call that stands for its part
 
     def whole(call: Call) -> Call:
@@ -108,7 +116,7 @@ def _parts(graph: GraphBuilder, calls: Iterable[Call], links: _Links) -> Iterato
         return call
 
     for call in calls:
-        if _is_of_places(graph, call):
+        if _is_of_places(graph, call) or (along_last and is_along_last(graph, call)):
             part_of[call] = call
             for value in call.operands:
                 maker = links.maker.get(value)
@@ -212,8 +220,13 @@ class _Change:
     def pays(self) -> bool:
         """Whether transpositions are fewer, and move less (2)."""
         fewer = [prod(call.results[0].shape) for call in self.dropped]
-        more = [prod(value.shape) for value in (*self.turned, *self.kept)]
+        more = [prod(value.shape) for value in self.more]
         return len(fewer) >= len(more) and sum(fewer) > sum(more)
+
+    @property
+    def more(self) -> list[Value]:
+        """What has to be transposed."""
+        return [*self.turned, *self.kept]
 
     def made(self, graph: GraphBuilder, call: Call, same: dict[Value, Value], dropped: Container[int]) -> list[Call]:
         """A call of the part in the other order, with the transpositions that it needs. What is the ``same`` as another
@@ -226,16 +239,15 @@ class _Change:
                 self._now[value] = _made(graph, made, call.nodes, MOVE, moved, perm=inverse_of(self.order))
         result = call.results[0]
         moves = self.after.get(result, [])
-        remade = self._remade(graph, call, [self._in_order(value) for value in call.operands])
-        remade = replace(remade, operands=tuple(same.get(value, value) for value in remade.operands))
-        if moves:
-            remade = replace(remade, results=moves[0].results)
-            same.update((move.results[0], moves[0].results[0]) for move in moves[1:])
         # The nodes of what is left out are those of who does without.
         out = [move for value in call.operands if (move := self.before.get(value)) and id(move) in dropped]
         nodes = [*(node for move in out for node in move.nodes), *call.nodes, *(n for m in moves for n in m.nodes)]
-        made.append(replace(remade, nodes=tuple(dict.fromkeys(nodes))))
-        self._now[result] = remade.results[0]
+        for remade in self._remade(graph, call, nodes):
+            made.append(replace(remade, operands=tuple(same.get(value, value) for value in remade.operands)))
+        if moves:
+            made[-1] = replace(made[-1], results=moves[0].results)
+            same.update((move.results[0], moves[0].results[0]) for move in moves[1:])
+        self._now[result] = made[-1].results[0]
         if result in self.kept:
             _made(graph, made, call.nodes, MOVE, [self._now[result]], perm=self.order)
             made[-1] = replace(made[-1], results=(result,))
@@ -248,7 +260,19 @@ class _Change:
         array = np.ascontiguousarray(own.transpose(inverse_of(self.order)))
         return Value(value.name, array.shape, value.dtype, value.element_type, array)
 
-    def _remade(self, graph: GraphBuilder, call: Call, operands: list[Value]) -> Call:
+    def _remade(self, graph: GraphBuilder, call: Call, nodes: Sequence[str]) -> list[Call]:
+        """The calls that make in the other order what a call makes."""
+        before, (old,) = len(graph.calls), call.results
+        if is_along_last(graph, call):
+            along_channels(graph, call, self._in_order(call.operands[0]))
+        else:
+            self._make_again(graph, call, [self._in_order(value) for value in call.operands])
+        made = graph.calls[-1].results[0]
+        renamed = Value(f"{old.name}_moved", made.shape, old.dtype, old.element_type)
+        return graph.taken(before, renamed, nodes)
+
+    def _make_again(self, graph: GraphBuilder, call: Call, operands: list[Value]) -> None:
+        """Make the same of operands in the other order."""
         recipe = graph.recipes[call.function]
         given, known = iter(operands), iter(call.known)
         inputs: list[Value | Array | None] = []
@@ -265,11 +289,7 @@ class _Change:
         elif call.operator in REDUCTIONS and len(inputs) > 1 and isinstance(axes := inputs[1], Value):
             places = np.asarray(axes.constant).reshape(-1)
             inputs[1] = np.array([self.order[int(axis) % rank] for axis in places], np.int64)
-        before, (old,) = len(graph.calls), call.results
-        (result,) = graph.apply(recipe.declared, inputs, attributes, opset=recipe.opset, outputs=recipe.outputs)
-        renamed = Value(f"{old.name}_moved", result.shape, old.dtype, old.element_type)
-        (made,) = graph.taken(before, renamed, call.nodes)
-        return made
+        graph.apply(recipe.declared, inputs, attributes, opset=recipe.opset, outputs=recipe.outputs)
 
 
 def _made(

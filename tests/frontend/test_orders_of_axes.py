@@ -102,3 +102,48 @@ def test_a_part_may_read_what_it_makes_turned() -> None:
     network = model(nodes, {"x": [2, 3, 4, 4]}, ["y"])
     imported = import_model(network.SerializeToString())
     check(network, imported, {"x": drawn(2, 3, 4, 4)})
+
+
+def block(residual: str, y: str, *, grn: bool = False) -> list[Any]:
+    """A ConvNeXt block with channels last behind its convolution; "x" is its input."""
+    nodes = [node("Conv", "x dw", "a", pads=[1, 1, 1, 1], group=16), *last("a", "b")]
+    nodes += [node("LayerNormalization", "b g be", "c", axis=-1), node("MatMul", "c w1", "d"), node("Add", "d b1", "e")]
+    nodes.append(node("Gelu", "e", "f", approximate="none"))
+    if grn:
+        nodes += [node("ReduceL2", "f places", "n", keepdims=1), node("ReduceMean", "n channels", "m", keepdims=1)]
+        nodes += [node("Add", "m small", "m1"), node("Div", "n m1", "q"), node("Mul", "f q", "h")]
+    nodes += [node("MatMul", "h w2" if grn else "f w2", "i"), node("Mul", "i s", "j"), *first("j", "k")]
+    return [*nodes, node("Add", f"{residual} k", y)]
+
+
+def in_a_block(nodes: list[Any], outputs: str, batch: int = 2, side: int = 8) -> tuple[int, set[str]]:
+    """How many transpositions are left of a network of blocks, which is checked, and which other operators."""
+    known = {"dw": drawn(16, 1, 3, 3), "g": drawn(16), "be": drawn(16), "w1": drawn(16, 32) * 0.3, "b1": drawn(32)}
+    known |= {"w2": drawn(32, 16) * 0.3, "s": drawn(16), "small": np.float32(1e-6)}
+    known |= {"places": np.array([1, 2]), "channels": np.array([-1])}
+    shape = [batch, 16, side, side]
+    network = model(nodes, {"x": shape}, outputs.split(), known, opset=20)
+    imported = import_model(network.SerializeToString())
+    check(network, imported, {"x": drawn(*shape)})
+    module = imported.module
+    named = [str(graph.attribute(module[c.callee], "tw.operator")) for c in graph.read(module["main"]).calls]
+    return named.count("Transpose"), set(named) - {"Transpose", "Reshape"}
+
+
+@pytest.mark.parametrize("grn", [False, True])
+def test_products_and_norms_along_the_last_axis_are_of_channels(grn: bool) -> None:
+    left, operators = in_a_block(block("x", "y", grn=grn), "y")
+    assert left == 0
+    assert "MatMul" not in operators and "tilewright::ChannelNormalization" in operators
+
+
+def test_what_somebody_reads_with_channels_last_stays_so() -> None:
+    left, operators = in_a_block(block("x", "y"), "y i")
+    assert left == 2
+    assert "MatMul" in operators
+
+
+def test_norms_of_few_places_stay_between_transpositions() -> None:
+    left, operators = in_a_block(block("x", "y"), "y", batch=6, side=5)
+    assert left == 2
+    assert "MatMul" in operators
