@@ -94,7 +94,7 @@ class Windows:
             span = (self.kernel[axis] - 1) * self.dilations[axis] + 1
             room = self.extents[axis] + self.begins[axis] + self.ends[axis] - span
             count = room // self.strides[axis] + 1
-            if self.ceil_mode and room >= 0 and room % self.strides[axis]:
+            if self.ceil_mode and room % self.strides[axis]:
                 starts_inside = count * self.strides[axis] < self.extents[axis] + self.begins[axis]
                 count += int(starts_inside)
             counts.append(count)

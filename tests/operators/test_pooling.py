@@ -18,6 +18,7 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((1, 2, 7, 6), {"kernel_shape": [2, 2], "strides": [2, 3], "auto_pad": "SAME_LOWER"}),
     ((1, 1, 8, 8), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
     ((1, 1, 6, 7), {"kernel_shape": [3, 3], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1}),
+    ((1, 2, 2, 3), {"kernel_shape": [3, 4], "strides": [2, 3], "ceil_mode": 1}),
     ((1, 2, 9, 8), {"kernel_shape": [2, 3], "dilations": [3, 2], "pads": [1, 1, 0, 1]}),
     ((1, 2, 4, 5, 3), {"kernel_shape": [2, 2, 2], "strides": [1, 2, 1], "pads": [0, 1, 1, 0, 1, 0]}),
     ((1, 1, 1, 1), {"kernel_shape": [1, 1]}),

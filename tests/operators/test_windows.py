@@ -21,6 +21,7 @@ def test_windows_stand_wherever_they_fit(
 def test_the_last_window_may_hang_over_the_end_if_it_starts_inside() -> None:
     assert Windows.of((6,), (3,), (2,), None, None, ceil_mode=True).outputs == (3,)
     assert Windows.of((6,), (2,), (3,), (0, 1), None, ceil_mode=True).outputs == (2,)  # the third would start at 6
+    assert Windows.of((3,), (4,), (2,), None, None, ceil_mode=True).outputs == (1,)  # also if it is the only one
 
 
 @pytest.mark.parametrize("auto_pad, pads", [("SAME_UPPER", (0, 1)), ("SAME_LOWER", (1, 0)), ("VALID", (0, 0))])
