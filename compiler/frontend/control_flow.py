@@ -64,6 +64,8 @@ def _selected(importer: Importer, condition: Value, taken: Item, other: Item) ->
     if taken.shape != other.shape or taken.dtype != other.dtype:
         differ = f"the condition, since its branches give different types ({_type(taken)} and {_type(other)}),"
         importer.graph.known(condition, differ)
+    if taken.constant is not None and other.constant is not None and np.array_equal(taken.constant, other.constant):
+        return taken
     result: Item = importer.graph.call("Where", condition, taken, other)
     return result
 

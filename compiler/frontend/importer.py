@@ -28,6 +28,7 @@ from compiler.frontend.assigned_boxes import ASSIGNED
 from compiler.frontend.attributes import plain_value
 from compiler.frontend.combined_rows import COMBINED
 from compiler.frontend.control_flow import CONTROL_FLOW
+from compiler.frontend.decided_logic import DECIDED
 from compiler.frontend.folding import fold
 from compiler.frontend.gathered_grids import GRIDS
 from compiler.frontend.gathered_rows import GATHERED
@@ -54,7 +55,7 @@ from compiler.operators import Declared, find, refusals
 
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
-for _rewrites in (INNER_AXES, ASSIGNED, COMBINED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
+for _rewrites in (INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")

@@ -12,6 +12,7 @@ from compiler.errors import InvalidError, UnsupportedError
 from compiler.frontend import import_model
 from tests.frontend.cpu import check, expected
 from tests.frontend.models import model, node
+from tests.frontend.test_affine_folding import operators
 
 RANDOM = np.random.default_rng(7)
 
@@ -319,6 +320,49 @@ def test_a_loop_that_data_ends(largest: float) -> None:
     """After all of its trips, some or none."""
     network = _doubled_until(6)
     check(network, import_model(network.SerializeToString()), {"x": np.array([-2, largest, 0], np.float32)})
+
+
+@pytest.mark.parametrize("spelled", ["And", "If"])
+@pytest.mark.parametrize("largest", [0.1, 1, 20])
+def test_a_loop_that_data_ends_before_its_own_condition_does(spelled: str, largest: float) -> None:
+    """As torch writes ``while x.max() < 10 and trips < 6``."""
+    both = [node("Less", "trip five", "more"), node("And", "small more", "still")]
+    if spelled == "If":
+        more = _graph("more", [node("Less", "trip five", "more")], [], ["more"])
+        never = _graph("never", [node("Identity", "false", "no")], [], ["no"])
+        for branch in (more, never):
+            branch.output[0].type.tensor_type.elem_type = onnx.TensorProto.BOOL
+        both = [node("If", "small", "still", then_branch=more, else_branch=never)]
+    grown = [node("Add", "state state", "next"), node("ReduceMax", "next", "most", keepdims=0)]
+    body = _graph(
+        "body",
+        [*grown, node("Less", "most ten", "small"), *both],
+        [("trip", onnx.TensorProto.INT64), ("going", onnx.TensorProto.BOOL), ("state", onnx.TensorProto.FLOAT)],
+        ["still", "next"],
+    )
+    constants = {"ten": np.array(10, np.float32), "five": np.array(5), "false": np.array(False)}
+    constants["trips"] = np.array(np.iinfo(np.int64).max)
+    begin = [node("ReduceMax", "x", "given", keepdims=0), node("Less", "given ten", "first")]
+    network = model([*begin, node("Loop", "trips first x", "y", body=body)], {"x": [3]}, ["y"], constants)
+    check(network, import_model(network.SerializeToString()), {"x": np.array([-2, largest, 0], np.float32)})
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+@pytest.mark.parametrize("operator", ["And", "Or"])
+@pytest.mark.parametrize("known", [False, True])
+def test_logic_of_which_one_operand_is_known(operator: str, known: bool, shape: tuple[int, ...]) -> None:
+    """One decides the result or is nothing; where it has more axes, only the former leaves nothing to compute."""
+    nodes = [
+        node("Greater", "x zero", "large"),
+        node(operator, "known large", "both"),
+        node("Where", "both x zero", "y"),
+    ]
+    constants = {"known": np.full(shape, known), "zero": np.zeros(1, np.float32)}
+    network = model(nodes, {"x": [3]}, ["y"], constants)
+    imported = import_model(network.SerializeToString())
+    stays = shape == (2, 3) and known == (operator == "And")
+    assert (operator in operators(imported)) == stays
+    check(network, imported, {"x": np.array([-1, 0, 2], np.float32)})
 
 
 @pytest.mark.parametrize(("most", "seen"), [(None, False), (6, True)])
