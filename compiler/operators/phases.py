@@ -8,9 +8,9 @@ they are none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -27,48 +27,74 @@ LONG = 16
 
 
 def by_phases(graph: Graph, x: Value, w: Value, windows: Windows, block: int) -> tuple[Value, Value, Windows]:
-    """The operands and windows of the same convolution of one group, in steps of one where that pays.
+    """The operands and windows of the same convolution of one group, in steps of one along axes where that pays.
 
-    1. Steps are alike along both axes, a whole number of them covers the image, and the kernel has no holes.
+    1. There are several axes; along those, a whole number of steps covers the image, and the kernel has no holes.
     2. The weights are known: they are put in order at compile time.
     3. The cube has a third of the blocks to work on, each of ``block`` channels.
     """
-    steps, channels = set(windows.strides), shape_of(w)[1]
-    step = min(steps, default=1)
-    whole = all(extent % step == 0 for extent in windows.extents)
-    if windows.rank != 2 or len(steps) > 1 or step == 1 or not whole or set(windows.dilations) != {1}:
-        return x, w, windows
-    begins = tuple(-(-begin // step) for begin in windows.begins)
-    kernel = tuple(
-        -(-(size + after * step - begin) // step)
-        for size, begin, after in zip(windows.kernel, windows.begins, begins, strict=True)
-    )
+    channels = shape_of(w)[1]
+
+    def blocks(steps: Sequence[int]) -> int:
+        return prod(_in_steps(windows, steps).kernel) * -(-channels * prod(steps) // block)
+
     before = prod(windows.kernel) * -(-channels // block)
-    if w.constant is None or prod(kernel) * -(-channels * step**2 // block) * WORTH > before:
+    best = min(_ways(windows), key=lambda steps: (blocks(steps), steps), default=None)
+    if best is None or w.constant is None or blocks(best) * WORTH > before:
         return x, w, windows
-    extents = tuple(extent // step for extent in windows.extents)
-    ends = tuple(
-        count - 1 + size - begin - extent
-        for count, size, begin, extent in zip(windows.outputs, kernel, begins, extents, strict=True)
-    )
-    apart = Windows(extents, kernel, (1, 1), (1, 1), begins, ends)
-    leading = [after * step - begin for after, begin in zip(begins, windows.begins, strict=True)]
-    trailing = [
-        size * step - first - before for size, first, before in zip(kernel, leading, windows.kernel, strict=True)
+    apart = _in_steps(windows, best)
+    leading = [
+        after * step - begin if step > 1 else 0
+        for after, step, begin in zip(apart.begins, best, windows.begins, strict=True)
     ]
-    return graph.call("SpaceToDepth", x, blocksize=step), _weights(graph, w, kernel, step, leading, trailing), apart
-
-
-def _weights(
-    graph: Graph, w: Value, kernel: tuple[int, ...], step: int, leading: list[int], trailing: list[int]
-) -> Any:
-    """Zeros around the kernel up to whole steps; then the places within a step are channels, as in SpaceToDepth."""
-    outputs, channels = shape_of(w)[:2]
+    trailing = [
+        size * step - first - given
+        for size, step, first, given in zip(apart.kernel, best, leading, windows.kernel, strict=True)
+    ]
+    # Zeros around the kernel up to whole steps.
     around = np.array([0, 0, *leading, 0, 0, *trailing], np.int64)
     padded = graph.call("Pad", w, around) if any(around) else w
-    split = np.array([outputs, channels, kernel[0], step, kernel[1], step])
-    ordered = graph.call("Transpose", graph.call("Reshape", padded, split), perm=(0, 3, 5, 1, 2, 4))
-    return graph.call("Reshape", ordered, np.array([outputs, channels * step**2, *kernel]))
+    return _phases_as_channels(graph, x, best), _phases_as_channels(graph, padded, best), apart
+
+
+def _ways(windows: Windows) -> Iterator[tuple[int, ...]]:
+    """For each axis the step that is taken apart, or one."""
+    choices = [
+        (step, 1) if step > 1 == dilation and extent % step == 0 else (1,)
+        for step, dilation, extent in zip(windows.strides, windows.dilations, windows.extents, strict=True)
+    ]
+    if windows.rank > 1:
+        yield from (steps for steps in product(*choices) if prod(steps) > 1)
+
+
+def _in_steps(windows: Windows, steps: Sequence[int]) -> Windows:
+    """Where the places within ``steps`` are channels; axes of which it is one stay as they are."""
+    axes = [_axis_in_steps(windows, axis, step) for axis, step in enumerate(steps)]
+    extents, kernel, begins, ends = (tuple(numbers) for numbers in zip(*axes, strict=True))
+    strides = tuple(1 if step > 1 else given for step, given in zip(steps, windows.strides, strict=True))
+    return Windows(extents, kernel, strides, windows.dilations, begins, ends)
+
+
+def _axis_in_steps(windows: Windows, axis: int, step: int) -> tuple[int, int, int, int]:
+    """Extent, size of the kernel, begin and end."""
+    given, size, begin = windows.extents[axis], windows.kernel[axis], windows.begins[axis]
+    if step == 1:
+        return given, size, begin, windows.ends[axis]
+    after, extent = -(-begin // step), given // step
+    whole = -(-(size + after * step - begin) // step)
+    return extent, whole, after, windows.outputs[axis] - 1 + whole - after - extent
+
+
+def _phases_as_channels(graph: Graph, value: Value, steps: Sequence[int]) -> Value:
+    """[n, c, *places] -> [n, product of steps * c, *places / steps]; of two axes it is SpaceToDepth."""
+    first, channels, *places = shape_of(value)
+    counts = [place // step for place, step in zip(places, steps, strict=True)]
+    sides = [side for pair in zip(counts, steps, strict=True) for side in pair]
+    apart = graph.call("Reshape", value, np.array([first, channels, *sides]))
+    inside, outside = (range(at, 2 + len(sides), 2) for at in (3, 2))
+    turned = graph.call("Transpose", apart, perm=(0, *inside, 1, *outside))
+    result: Value = graph.call("Reshape", turned, np.array([first, channels * prod(steps), *counts]))
+    return result
 
 
 def by_rows(graph: Graph, x: Value, w: Value, windows: Windows) -> tuple[Value, Value, Windows]:

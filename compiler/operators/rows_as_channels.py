@@ -6,7 +6,9 @@ kernel. With the rows that a window sees as further channels, blocks are fuller 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -25,47 +27,96 @@ WORTH = 1.15  # times fewer cycles, so that it pays
 
 
 def by_kernel_rows(graph: Graph, x: Value, w: Value, windows: Windows, block: int) -> tuple[Value, Value, Windows]:
-    """The operands and windows of the same convolution of one group over two axes, with one row where that pays.
+    """The operands and windows of the same convolution of one group, with a kernel of one row where that pays.
 
-    1. Windows step from row to row.
+    Of three axes, a kernel of one plane, or one of each.
+
+    1. Windows step from row to row, and there is another axis behind.
     2. The weights are known: they are put in order at compile time.
     3. Cube and MTE1 take clearly less time, with the image put in order.
     """
     (outputs, channels), batch = shape_of(w)[:2], shape_of(x)[0]
-    if windows.rank != 2 or windows.strides[0] != 1 or windows.kernel[0] == 1 or w.constant is None:
+    per_block = max(NEAR, -(-outputs // OUTPUTS)) / OUTPUTS * batch * prod(windows.outputs)
+
+    def cycles(axes: tuple[int, ...]) -> float:
+        rows = prod(windows.kernel[axis] for axis in axes)
+        blocks = windows.elements // rows * -(-channels * rows // block)
+        if not axes:
+            return per_block * blocks
+        seen = prod((windows.outputs if axis in axes else windows.extents)[axis] for axis in range(windows.rank))
+        return per_block * blocks + KERNEL_CYCLES + PASS_CYCLES * batch * rows * channels * seen
+
+    able = [a for a in range(windows.rank - 1) if windows.strides[a] == 1 < windows.kernel[a]]
+    axes = min((axes for count in (1, 2) for axes in combinations(able, count)), key=cycles, default=())
+    if w.constant is None or not axes or cycles(axes) * WORTH > cycles(()):
         return x, w, windows
-    (rows, columns), places = windows.kernel, batch * prod(windows.outputs)
-    per_block = max(NEAR, -(-outputs // OUTPUTS)) / OUTPUTS * places
-    before = per_block * rows * columns * -(-channels // block)
-    moved = batch * rows * channels * windows.outputs[0] * windows.extents[1]
-    after = per_block * columns * -(-channels * rows // block) + KERNEL_CYCLES + PASS_CYCLES * moved
-    if after * WORTH > before:
-        return x, w, windows
-    begins, ends = windows.begins, windows.ends
-    own = {"rows": rows, "dilation": windows.dilations[0], "begin": begins[0], "end": ends[0]}
-    image = graph.call("tilewright::KernelRows", x, **own)
-    shape = np.array([batch, rows * channels, windows.outputs[0], windows.extents[1]])
-    turned = graph.call("Transpose", w, perm=(0, 2, 1, 3))
-    of_rows = graph.call("Reshape", turned, np.array([outputs, rows * channels, 1, columns]))
-    single = replace(
-        windows,
-        extents=(windows.outputs[0], windows.extents[1]),
-        kernel=(1, columns),
-        dilations=(1, windows.dilations[1]),
-        begins=(0, *begins[1:]),
-        ends=(0, *ends[1:]),
+    return _rows_of(graph, x, axes, windows), _weights(graph, w, axes), _single(windows, axes)
+
+
+def _rows_of(graph: Graph, x: Value, axes: tuple[int, ...], windows: Windows) -> Value:
+    def of_axes(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(numbers[axis] for axis in axes)
+
+    rows = of_axes(windows.kernel)
+    others = {"dilations": of_axes(windows.dilations), "begins": of_axes(windows.begins), "ends": of_axes(windows.ends)}
+    image = graph.call("tilewright::KernelRows", x, axes=axes, rows=rows, **others)
+    batch, channels = shape_of(x)[:2]
+    places = shape_of(image)[len(axes) + 2 :]
+    result: Value = graph.call("Reshape", image, np.array([batch, prod(rows) * channels, *places]))
+    return result
+
+
+def _weights(graph: Graph, w: Value, axes: tuple[int, ...]) -> Value:
+    outputs, channels, *kernel = shape_of(w)
+    rows = [2 + axis for axis in axes]
+    turned = graph.call("Transpose", w, perm=(0, *rows, 1, *(a for a in range(2, len(kernel) + 2) if a not in rows)))
+    single = [1 if axis in axes else size for axis, size in enumerate(kernel)]
+    result: Value = graph.call(
+        "Reshape", turned, np.array([outputs, channels * prod(kernel[axis] for axis in axes), *single])
     )
-    return graph.call("Reshape", image, shape), of_rows, single
+    return result
+
+
+def _single(windows: Windows, axes: tuple[int, ...]) -> Windows:
+    def where_rows_are(rows: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+        return tuple((rows if axis in axes else others)[axis] for axis in range(windows.rank))
+
+    ones, zeros = (1,) * windows.rank, (0,) * windows.rank
+    return replace(
+        windows,
+        extents=where_rows_are(windows.outputs, windows.extents),
+        kernel=where_rows_are(ones, windows.kernel),
+        dilations=where_rows_are(ones, windows.dilations),
+        begins=where_rows_are(zeros, windows.begins),
+        ends=where_rows_are(zeros, windows.ends),
+    )
 
 
 @operator("tilewright::KernelRows", schedule="movement")
-def kernel_rows(x: te.Tensor, *, rows: int, dilation: int, begin: int, end: int) -> te.Tensor:
-    """[n, rows, c, count, width]: for each row of a kernel those of the image that it sees, zeros beyond its edges."""
-    batch, channels, height, width = shape_of(x)
-    windows = Windows((height, width), (rows, 1), (1, 1), (dilation, 1), (begin, 0), (end, 0))
+def kernel_rows(
+    x: te.Tensor,
+    *,
+    axes: tuple[int, ...],
+    rows: tuple[int, ...],
+    dilations: tuple[int, ...],
+    begins: tuple[int, ...],
+    ends: tuple[int, ...],
+) -> te.Tensor:
+    """[n, *rows, c, *places]: for each row of a kernel those of the image that it sees, zeros beyond its edges."""
+    batch, channels, *extents = shape_of(x)
+
+    def spread(numbers: tuple[int, ...], other: int) -> tuple[int, ...]:
+        of_axes = dict(zip(axes, numbers, strict=True))
+        return tuple(of_axes.get(axis, other) for axis in range(len(extents)))
+
+    kernel, steps = spread(rows, 1), (1,) * len(extents)
+    windows = Windows(tuple(extents), kernel, steps, spread(dilations, 1), spread(begins, 0), spread(ends, 0))
     none = literal(0, result_dtype(x))
 
-    def seen(n: Any, row: Any, c: Any, *place: Any) -> Any:
-        return windows.padded(x, (n, c), windows.positions(place, (row, 0)), none)
+    def seen(n: Any, *index: Any) -> Any:
+        offsets, (c, *place) = index[: len(axes)], index[len(axes) :]
+        of_axes = dict(zip(axes, offsets, strict=True))
+        positions = windows.positions(place, [of_axes.get(axis, 0) for axis in range(len(extents))])
+        return windows.padded(x, (n, c), positions, none)
 
-    return te.compute((batch, rows, channels, windows.outputs[0], width), seen, "kernel_rows")
+    return te.compute((batch, *rows, channels, *windows.outputs), seen, "kernel_rows")

@@ -124,20 +124,24 @@ def test_weights_that_do_not_fit_are_refused(w_shape: Shape, attributes: dict[st
         evaluate("Conv", floats(0, 1, 3, 8, 8), floats(1, *w_shape), **attributes)
 
 
-BY_PHASES: list[tuple[Shape, Shape, dict[str, Any]]] = [
-    ((1, 3, 24, 22), (5, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}),
-    ((2, 3, 8, 12), (6, 3, 4, 4), {"strides": [4, 4]}),
-    ((1, 1, 15, 21), (2, 1, 8, 9), {"pads": [2, 0, 7, 1], "strides": [3, 3]}),
-    ((1, 4, 10, 14), (3, 4, 7, 7), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
-    ((1, 3, 32, 32), (4, 3, 11, 11), {"strides": [4, 4]}),
+BY_PHASES: list[tuple[Shape, Shape, dict[str, Any], Shape]] = [
+    ((1, 3, 24, 22), (5, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}, (1, 1)),
+    ((2, 3, 8, 12), (6, 3, 4, 4), {"strides": [4, 4]}, (1, 1)),
+    ((1, 1, 15, 21), (2, 1, 8, 9), {"pads": [2, 0, 7, 1], "strides": [3, 3]}, (1, 1)),
+    ((1, 4, 10, 14), (3, 4, 7, 7), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}, (1, 1)),
+    ((1, 3, 32, 32), (4, 3, 11, 11), {"strides": [4, 4]}, (1, 1)),
+    ((1, 1, 9, 16), (17, 1, 3, 16), {"strides": [1, 4]}, (1, 1)),
+    ((1, 2, 9, 20), (17, 2, 2, 15), {"strides": [2, 5], "pads": [1, 0, 0, 6], "dilations": [3, 1]}, (2, 1)),
+    ((1, 3, 4, 16, 14), (5, 3, 3, 7, 7), {"pads": [1, 3, 3, 1, 3, 2], "strides": [1, 2, 2]}, (1, 1, 1)),
+    ((1, 3, 6, 8, 10), (4, 3, 7, 7, 7), {"pads": [3] * 6, "strides": [2, 2, 2]}, (2, 1, 1)),
 ]
 
 
-@pytest.mark.parametrize("x_shape, w_shape, attributes", BY_PHASES)
+@pytest.mark.parametrize("x_shape, w_shape, attributes, left", BY_PHASES)
 def test_steps_over_few_channels_become_channels(
-    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], left: Shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the weights are known; the convolution that is left goes in steps of one."""
+    """Where the weights are known; steps that leave as many blocks, or are those of a kernel with holes, stay."""
     called: list[Any] = []
     call = Eager.call
 
@@ -151,7 +155,7 @@ def test_steps_over_few_channels_become_channels(
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
     result = conv(Eager(), Known(x), Known(w, is_constant=True), Known(b), **given)
     np.testing.assert_allclose(result.array, expected, rtol=2e-3, atol=2e-2)
-    assert ("tilewright::Convolution", (1, 1)) in called
+    assert ("tilewright::Convolution", left) in called
 
 
 @pytest.mark.parametrize(
@@ -248,18 +252,21 @@ def test_others_are_made_one_by_one(x_shape: Shape, w_shape: Shape, known: bool)
     assert several_places(Eager(), x, w, None, windows, 8)[-1] == (1,) * windows.rank
 
 
-OF_ROWS: list[tuple[Shape, Shape, dict[str, Any]]] = [
-    ((1, 1, 20, 17), (18, 1, 9, 9), {"pads": [4] * 4}),
-    ((2, 3, 11, 14), (17, 3, 5, 3), {"pads": [2, 0, 1, 2], "strides": [1, 2]}),
-    ((1, 2, 15, 9), (20, 2, 4, 2), {"dilations": [3, 2], "pads": [3, 1, 0, 1]}),
-    ((1, 1, 6, 8), (17, 1, 6, 5), {}),
-    ((2, 1, 9, 8), (32, 1, 3, 3), {"pads": [-1, 0, 2, 1]}),
+OF_ROWS: list[tuple[Shape, Shape, dict[str, Any], Shape]] = [
+    ((1, 1, 20, 17), (18, 1, 9, 9), {"pads": [4] * 4}, (9, 1, 9)),
+    ((2, 3, 11, 14), (17, 3, 5, 3), {"pads": [2, 0, 1, 2], "strides": [1, 2]}, (15, 1, 3)),
+    ((1, 2, 15, 9), (20, 2, 4, 2), {"dilations": [3, 2], "pads": [3, 1, 0, 1]}, (8, 1, 2)),
+    ((1, 1, 6, 8), (17, 1, 6, 5), {}, (6, 1, 5)),
+    ((2, 1, 9, 8), (32, 1, 3, 3), {"pads": [-1, 0, 2, 1]}, (3, 1, 3)),
+    ((1, 1, 6, 9, 8), (18, 1, 3, 3, 3), {"pads": [1] * 6}, (9, 1, 1, 3)),
+    ((2, 3, 6, 7, 5), (17, 3, 3, 2, 3), {"pads": [1, 0, 1, 2, 1, 0], "dilations": [2, 1, 1]}, (9, 1, 2, 3)),
+    ((1, 2, 9, 8, 7), (17, 2, 4, 3, 2), {"strides": [2, 1, 3]}, (6, 4, 1, 2)),
 ]
 
 
-@pytest.mark.parametrize("x_shape, w_shape, attributes", OF_ROWS)
+@pytest.mark.parametrize("x_shape, w_shape, attributes, of_rows", OF_ROWS)
 def test_rows_of_a_kernel_over_few_channels_become_channels(
-    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    x_shape: Shape, w_shape: Shape, attributes: dict[str, Any], of_rows: Shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of small maps, for which another kernel would take too long."""
     monkeypatch.setattr(rows_as_channels, "KERNEL_CYCLES", 0)
@@ -272,7 +279,7 @@ def test_rows_of_a_kernel_over_few_channels_become_channels(
         *operands, *(given.get(name) for name in ("strides", "pads", "dilations")), "NOTSET", 1
     )
     _, weights, single = by_kernel_rows(Eager(), *operands, windows, 16)
-    assert weights.shape == (w_shape[0], w_shape[1] * w_shape[2], 1, w_shape[3])
+    assert weights.shape == (w_shape[0], *of_rows)
     assert single.outputs == windows.outputs
     result = conv(Eager(), *operands, Known(b), **given).array
     if expected is None:
