@@ -198,7 +198,10 @@ def _built(steps: list[Operands], placement: Placement, temporaries: list[Access
 
 @recogniser
 def gathers(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``dst[i, :] = table[index[i], :]``: ``ldgather`` from DDR, ``vgatherrow`` and ``vgather`` inside UB."""
+    """``dst[i, :] = table[index[i], :]``: ``ldgather`` from DDR, ``vgatherrow`` and ``vgather`` inside UB.
+
+    ``dst[i, j] = table[i, index[i, j]]``: ``vgatherlane`` inside UB.
+    """
     source = plain_source(nest)
     if source is None or nest.target.memory != "ub":
         return
@@ -248,6 +251,11 @@ def _gathered(nest: Nest, source: Access, position: int, index: Access, chip: Ch
             yield _row_gather("vgatherrow", nest, table, index, row, column, pitch, source.shape[position], chip)
         if pitch == 1:
             yield _element_gather(nest, table, index, rows, source.shape[position], chip)
+            lanes = merged(dim for dim in dims if all(dim.strides))
+            if lanes:
+                yield _element_gather(
+                    nest, table, index, [*lanes[:2], row], source.shape[position], chip, in_lanes=True
+                )
 
 
 def _row_gather(
@@ -285,15 +293,28 @@ def _row_gather(
 
 
 def _element_gather(
-    nest: Nest, table: Access, index: Access, rows: Sequence[Dim], table_elems: int, chip: Chip
+    nest: Nest,
+    table: Access,
+    index: Access,
+    rows: Sequence[Dim],
+    table_elems: int,
+    chip: Chip,
+    *,
+    in_lanes: bool = False,
 ) -> Found:
-    placement = place(nest, tuple(sorted(rows, key=lambda d: -d.strides[0]))[-3:])
+    """Of one table; or in lanes, all but the last of the dimensions being those of a table for each."""
+    if not in_lanes:
+        rows = tuple(sorted(rows, key=lambda d: -d.strides[0]))[-3:]
+    placement = place(nest, tuple(rows))
     dims = placement.dims
+    strides = {"dst": [dim.strides[0] for dim in dims], "index": [dim.strides[2] for dim in dims]}
+    if in_lanes:
+        strides["table"] = [*(dim.strides[1] for dim in dims[:-1]), 1]
     operands = Operands(
-        by_mnemonic()["vgather"],
+        by_mnemonic()["vgatherlane" if in_lanes else "vgather"],
         (table.dtype, f"{len(dims)}d"),
         {"dst": nest.target, "table": table, "index": index},
-        {"dst": [dim.strides[0] for dim in dims], "index": [dim.strides[2] for dim in dims]},
+        strides,
         {"table_elems": table_elems},
         tuple(dim.extent for dim in dims),
         tuple(dim.bound for dim in dims),

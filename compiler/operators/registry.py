@@ -225,8 +225,9 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from compiler.tir.displacement import copies_in_order
     from compiler.tir.from_zero import from_zero
     from compiler.tir.products import columns_second
+    from compiler.tir.whole_axes import whole_axes
 
-    function = results[0] if _has_loops(results) else from_zero(te.create_prim_func([*tensors, *results]))
+    function = results[0] if _has_loops(results) else whole_axes(from_zero(te.create_prim_func([*tensors, *results])))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):

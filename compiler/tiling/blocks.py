@@ -40,12 +40,12 @@ def block_facts(block: Any) -> BlockFacts:
         reduced=tuple(int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == REDUCTION),
         copies=block.init is None and isinstance(value, ir.TensorLoad),
         guarded=bool(choices),
-        dynamic_reads=frozenset(load.source.name for load in read if _depends_on_data(load.indices)),
-        dynamic_write=any(_depends_on_data(store.indices) for store in stores),
+        dynamic_reads=frozenset(load.source.name for load in read if depends_on_data(load.indices)),
+        dynamic_write=any(depends_on_data(store.indices) for store in stores),
         reads=tuple(region.source for region in block.reads),
         writes=tuple(region.source for region in block.writes),
     )
 
 
-def _depends_on_data(indices: Any) -> bool:
+def depends_on_data(indices: Any) -> bool:
     return any(not isinstance(index, ir.Var) and loads(index) for index in indices)

@@ -48,15 +48,21 @@ Measure = Callable[[Mapping[Any, int]], int]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """What a stage reads: a buffer, and how far each of its indices reaches."""
+    """What a stage reads: a buffer, how far each of its indices reaches, and which of them data decides."""
 
     source: Buffer
     measures: tuple[Measure, ...]
+    chosen: tuple[bool, ...]
 
     def box(self, lengths: Mapping[Any, int]) -> Box:
         """How many positions of each dimension of what it loads are between the first and the last."""
         sides = zip(self.measures, self.source.shape, strict=True)
         return tuple([min(size, measure(lengths) or size) for measure, size in sides])
+
+    def whole_box(self, lengths: Mapping[Any, int]) -> Box:
+        """As :meth:`box`, of what is made before it is known where data will have it read."""
+        sides = zip(self.box(lengths), self.chosen, self.source.shape, strict=True)
+        return tuple([size if chosen else length for length, chosen, size in sides])
 
 
 def size_of(extent: Any) -> int:

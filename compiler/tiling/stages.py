@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tvm import ir, tirx
 
-from compiler.tiling.blocks import REDUCTION, BlockFacts, block_facts
+from compiler.tiling.blocks import REDUCTION, BlockFacts, block_facts, depends_on_data
 from compiler.tiling.reads import Box, Buffer, Known, Place, measure_of, size_of
 from compiler.tiling.values import Value, joined_operands, operands, value_of
 from compiler.tir.structure import structural_walk
@@ -107,7 +107,11 @@ class Stage:
     def places(self) -> tuple[Place, ...]:
         """The same, as buffers and measures."""
         return tuple(
-            Place(self.known.buffer(load.source), tuple(measure_of(index, self.known) for index in load.indices))
+            Place(
+                self.known.buffer(load.source),
+                tuple(measure_of(index, self.known) for index in load.indices),
+                tuple(depends_on_data([index]) for index in load.indices),
+            )
             for load in self.loads
         )
 
@@ -179,7 +183,7 @@ def needs(stages: list[Stage], out: Stage, tile: Mapping[Any, int], pattern: Any
                 key = (place.source, stage.pattern(pattern, place.source))
                 found.inputs[key] = _both(box, found.inputs[key]) if key in found.inputs else box
                 continue
-            cut = maker.cut_for(box)
+            cut = maker.cut_for(place.whole_box(lengths))
             before = cuts.setdefault(maker, {})
             for axis, length in cut.items():
                 before[axis] = max(length, before.get(axis, 1))

@@ -35,6 +35,7 @@ from compiler.tiling.vector_blocks import (
     root_blocks,
     split_cores,
     tile_result,
+    without_tables,
 )
 from compiler.tir.near import near_parameters
 
@@ -95,6 +96,8 @@ class Demand:
 
 def space(func: Any, chip: Chip) -> VectorSpace:
     found = VectorSpace(func, chip)
+    if not found.fitting:
+        found = VectorSpace(without_tables(func), chip)
     if not found.fitting:
         raise NoFeasibleTile("the kernel", f"{len(found.candidates)} tiles, of which the smallest does not fit UB")
     return found

@@ -57,6 +57,16 @@ def inline_elementwise(sch: Any) -> None:
         sch.compute_inline(block)
 
 
+def without_tables(func: Any) -> Any:
+    """The function with readers that data has pick from the inputs themselves, not from copies in UB."""
+    sch = new_schedule(func)
+    for block in root_blocks(sch)[:-1]:
+        facts, readers = block_facts(sch.get(block)), sch.get_consumers(block)
+        if facts.copies and all(facts.writes[0].name in block_facts(sch.get(each)).dynamic_reads for each in readers):
+            sch.compute_inline(block)
+    return sch.mod["main"]
+
+
 def _reads_besides(sch: Any, block: Any, buffer: Any) -> bool:
     """Whether other blocks read an input of the kernel that a block reads."""
     if not any(parameter.same_as(buffer) for parameter in sch.mod["main"].params):

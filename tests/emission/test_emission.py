@@ -245,6 +245,21 @@ def test_rows_that_data_chooses() -> None:
     ]
 
 
+def test_elements_that_data_chooses_in_each_row() -> None:
+    @T.prim_func(s_tir=True, private=True)
+    def func() -> None:
+        table = T.alloc_buffer((2, 16, 64), "float16", scope="local.ub")
+        index = T.alloc_buffer((16, 2, 24), "int32", scope="local.ub")
+        some = T.alloc_buffer((2, 16, 32), "float16", scope="local.ub")
+        for b, i, j in T.grid(2, 16, 20):
+            some[b, i, j] = table[b, i, index[i, b, j]]
+
+    assert emitted(func)[0] == [
+        "vgatherlane.fp16.3d &(some[0, 0, 0]), 512, 32, 1, &(table[0, 0, 0]), 1024, 64, 1, "
+        "&(index[0, 0, 0]), 24, 48, 1, 64, 2, 16, 20)",
+    ]
+
+
 def test_index_patterns() -> None:
     @T.prim_func(s_tir=True, private=True)
     def func() -> None:

@@ -97,7 +97,22 @@ def test_gather_elements(axis: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_dims", "places"), [(0, (2, 3, 2)), (0, (5, 3)), (0, (1,)), (1, (4, 2)), (1, (4, 3, 1))]
+    ("shape", "places", "axis"),
+    [
+        ((2, 3, 70), (2, 3, 2), 2),
+        ((2, 3, 2, 50), (2, 3, 1, 1), 3),
+        ((3, 2, 90, 1), (2, 2, 1, 1), 2),
+        ((4, 3), (0, 3), 0),
+    ],
+)
+def test_few_elements_of_long_rows(shape: tuple[int, ...], places: tuple[int, ...], axis: int) -> None:
+    x, i = numbers(*shape), RNG.integers(-shape[axis], shape[axis], places)
+    expected = onnxruntime_node("GatherElements", [x, i], axis=axis)[0]
+    np.testing.assert_array_equal(evaluate("GatherElements", x, i.astype(np.int32), axis=axis), expected)
+
+
+@pytest.mark.parametrize(
+    ("batch_dims", "places"), [(0, (2, 3, 2)), (0, (5, 3)), (0, (1,)), (1, (4, 2)), (1, (4, 3, 1)), (2, (4, 5, 2, 1))]
 )
 def test_gather_nd(batch_dims: int, places: tuple[int, ...]) -> None:
     x = numbers(4, 5, 3)
