@@ -48,6 +48,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "suppression": ("suppression", "plain"),
     "sorting": ("sorting", "plain"),
     "running": ("running", "plain"),
+    "putting": ("putting", "plain"),
     "library": ("plain",),
     "scatter": ("plain",),  # where data decides what is written, tiles would not know their part
 }

@@ -107,11 +107,11 @@ def gather_elements(graph: Graph, data: Value, indices: Value, *, axis: int = 0)
     length, count = shape[axis] * behind, picked[axis] * behind
     if behind > 1:
         own = np.arange(behind).reshape(picked[axis + 1 :])
-        indices = _counted(graph, indices, shape[axis], behind, own)
+        indices = counted_in_rows(graph, indices, shape[axis], behind, own)
     inner = prod(rows[1:])
     if inner > 1 and length > LONGEST_TABLE * count > 0:
         first = np.arange(inner).reshape(*rows[1:], *(1 for _ in picked[axis:])) * length
-        indices = _counted(graph, indices, length, 1, first)
+        indices = counted_in_rows(graph, indices, length, 1, first)
         rows, length, count = rows[:1], inner * length, inner * count
     of_rows = graph.call(
         "tilewright::PickInRows",
@@ -121,7 +121,7 @@ def gather_elements(graph: Graph, data: Value, indices: Value, *, axis: int = 0)
     return graph.call("Reshape", of_rows, np.array(picked), allowzero=True)
 
 
-def _counted(graph: Graph, indices: Value, extent: int, step: int, others: np.ndarray[Any, Any]) -> Value:
+def counted_in_rows(graph: Graph, indices: Value, extent: int, step: int, others: np.ndarray[Any, Any]) -> Value:
     """Indices of an axis of ``extent``, from its start and in steps, and the ``others`` that are counted with them."""
     dtype = dtype_of(indices) if indices.constant is None else indices.constant.dtype
     from_end = graph.call("Less", indices, np.asarray(0, dtype))

@@ -42,6 +42,7 @@ SCHEDULES: dict[str, str] = {
     "suppression": "steps that each drop what is too near the best",
     "sorting": "rows, block by block, in order of their elements",
     "running": "sums and products of all elements before each one",
+    "putting": "elements put into rows where their indices say",
     "attention": "softmax between two products",
     "view": "the same bytes under another shape; so is what only moves elements, and leaves them in order",
     "library": "loops of its own: the function returns a PrimFunc",
@@ -50,7 +51,7 @@ SCHEDULES: dict[str, str] = {
 # What these leave as it was needs no kernel; elementwise operators that do so share one with what is beside them.
 MAY_BE_VIEWS = frozenset({"movement", "gather", "reduction"})
 # Templates of these write an operator again, out of its attributes, which they know of the compiler's own ones only.
-WRITTEN_AGAIN = frozenset({"recurrence", "suppression", "sorting", "running"})
+WRITTEN_AGAIN = frozenset({"recurrence", "suppression", "sorting", "running", "putting"})
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])

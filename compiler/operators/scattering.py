@@ -6,16 +6,18 @@ and a reduction sees them all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from compiler.operators import refusals
 from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, shape_of
-from compiler.operators.gathering import counted_from_start
+from compiler.operators.gathering import counted_from_start, counted_in_rows
+from compiler.operators.graph import Graph, Value
 from compiler.operators.prim_functions import (
     Buffer,
     fill,
@@ -27,20 +29,47 @@ from compiler.operators.prim_functions import (
     scratch,
     store,
 )
-from compiler.operators.registry import operator
+from compiler.operators.putting import KINDS
+from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
+from compiler.tir.scopes import itemsize
 
 Combine = Callable[[Any, Any], Any]
+MOST_BYTES = 1 << 17  # of a row into which elements are put in UB
 
 
-@operator("ScatterElements", "Scatter", schedule="scatter")
+@composition("ScatterElements", "Scatter")
 def scatter_elements(
+    graph: Graph, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Any:
+    """Into rows, of an axis and all behind it, where these are whole and fit into UB; a place is counted in all."""
+    shape, picked = shape_of(data), shape_of(indices)
+    given = {"axis": axis, "reduction": reduction}
+    if len(shape) != len(picked) or picked != shape_of(updates):
+        raise refusals.wrong_shape("indices and updates must have the same shape", indices=indices, updates=updates)
+    axis = existing_axis(axis, len(shape))
+    before, behind = shape[:axis], shape[axis + 1 :]
+    length, count = prod(shape[axis:]), prod(picked[axis:])
+    whole = (before, behind) == (picked[:axis], picked[axis + 1 :])
+    fits = length * itemsize(dtype_of(data)) <= MOST_BYTES
+    if not whole or not fits or reduction not in KINDS or dtype_of(data) == "bool" or not prod(shape) * count:
+        return graph.call("tilewright::PutOneByOne", data, indices, updates, **given)
+    if prod(behind) > 1:
+        own = np.arange(prod(behind)).reshape(behind)
+        indices = counted_in_rows(graph, indices, shape[axis], prod(behind), own)
+    rows = [
+        graph.call("Reshape", value, np.array([prod(before), extent]))
+        for value, extent in ((data, length), (indices, count), (updates, count))
+    ]
+    return graph.call("Reshape", graph.call("tilewright::PutInRows", *rows, reduction=reduction), np.array(shape))
+
+
+@operator("tilewright::PutOneByOne", schedule="scatter")
+def put_one_by_one(
     data: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> tirx.PrimFunc:
     """``out[..., indices[i], ...] = updates[i]``: one index for each update, along one axis."""
     shape, places = shape_of(data), shape_of(indices)
-    if len(shape) != len(places) or places != shape_of(updates):
-        raise refusals.wrong_shape("indices and updates must have the same shape", indices=indices, updates=updates)
     axis = existing_axis(axis, len(shape))
     combine = _combination(reduction, dtype_of(data))
 
@@ -135,16 +164,17 @@ def tensor_scatter(
     return prim_function(inputs, [(shape, dtype_of(past_cache))], body)
 
 
-@operator("MaxUnpool", schedule="scatter")
+@composition("MaxUnpool")
 def max_unpool(
-    x: te.Tensor,
-    indices: te.Tensor,
+    graph: Graph,
+    x: Value,
+    indices: Value,
     output_shape: Constant | None = None,
     *,
     kernel_shape: tuple[int, ...],
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
-) -> tirx.PrimFunc:
+) -> Any:
     """Zeros, and each element where its pooling found it: ``indices`` count elements of the unpooled tensor."""
     shape = shape_of(x)
     spatial = len(shape) - 2
@@ -163,17 +193,30 @@ def max_unpool(
     if len(wanted) != len(shape) or any(w < u for w, u in zip(wanted, unpooled, strict=True)):
         raise refusals.wrong_shape("output_shape must hold the unpooled tensor", output_shape=wanted, unpooled=unpooled)
 
+    length = prod(wanted)
+    if wanted != unpooled or length * itemsize(dtype_of(x)) > MOST_BYTES or not prod(shape):
+        return graph.call("tilewright::PutAtPlaces", x, indices, shape=wanted, counted=unpooled)
+    row = [graph.call("Reshape", value, np.array([1, -1])) for value in (indices, x)]  # a place may be in any map
+    return graph.call("Reshape", graph.call("tilewright::PutInZeros", *row, length=length), np.array(wanted))
+
+
+@operator("tilewright::PutAtPlaces", schedule="scatter")
+def put_at_places(
+    x: te.Tensor, indices: te.Tensor, *, shape: tuple[int, ...], counted: tuple[int, ...]
+) -> tirx.PrimFunc:
+    """Zeros of ``shape``, and the elements of ``x`` where indices say that count elements of another shape."""
+
     def body(source: Buffer, index: Buffer, out: Buffer) -> None:
         fill(out, tirx.const(0, dtype_of(x)))
-        with ordered_block("scatter", [source, index], [out]), loops(*shape) as at:
+        with ordered_block("scatter", [source, index], [out]), loops(*shape_of(x)) as at:
             position = index[at].astype("int32")
             place = [
-                tirx.floormod(tirx.floordiv(position, math.prod(unpooled[axis + 1 :])), unpooled[axis])
-                for axis in range(len(unpooled))
+                tirx.floormod(tirx.floordiv(position, prod(counted[axis + 1 :])), counted[axis])
+                for axis in range(len(counted))
             ]
             store(out, source[at], *place)
 
-    return prim_function([x, indices], [(wanted, dtype_of(x))], body)
+    return prim_function([x, indices], [(shape, dtype_of(x))], body)
 
 
 def _combination(reduction: str, dtype: str) -> Combine:

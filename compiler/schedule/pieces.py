@@ -29,7 +29,7 @@ from compiler.tir.sblocks import innermost
 from compiler.tir.structure import structural_map, structural_walk
 
 # Their blocks are loops in an order, or data decides what they write; and who reads them looks at how they are made.
-NEVER = frozenset({"library", "scatter", "suppression", "sorting", "running"})
+NEVER = frozenset({"library", "scatter", "suppression", "sorting", "running", "putting"})
 RECURRENCE = "recurrence"
 Axes = tuple[int | None, ...]  # by tensor: the axis along which it is cut, or None where it is whole
 Along = tuple[int, ...] | None  # by result: the axis along which it is cut; None for the first one of each
