@@ -16,6 +16,7 @@ import numpy as np
 from compiler.frontend.combined_rows import combined, pays
 from compiler.frontend.graph import GraphBuilder, Value
 from compiler.frontend.inner_axes import Rewrite
+from compiler.operators.scattering import fits_as_row
 
 LEAST = 2  # elements of a row
 
@@ -32,7 +33,7 @@ def rows(graph: GraphBuilder, values: Sequence[Value | None], attributes: Mappin
     if rank == 0 or any(own != extent for extent, own in others) or updates.shape != indices.shape:
         return None
     at_once = pays(data.shape[axis], width, indices.shape[axis], data.dtype, reduction)
-    if width < LEAST and not at_once:
+    if width < LEAST and (not at_once or fits_as_row(data.shape[axis], data.dtype)):
         return None
     index = _index_of_rows(graph, indices, axis)
     if index is None:

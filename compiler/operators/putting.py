@@ -25,6 +25,7 @@ from compiler.operators.prim_functions import (
     ordered_block,
     part,
     prim_function,
+    region,
     scratch,
     store,
     when,
@@ -34,6 +35,8 @@ from compiler.operators.rows_on_cores import PITCH, Spread
 from compiler.tir.scopes import ISA_DTYPE, itemsize
 
 PIECE = 2048  # indices of a row at once
+NARROW = ("float16", "bfloat16")
+SUMS = "float32"  # what those are added in, and rounded once
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,14 @@ def built_again(func: Any, spread: Spread, piece: int) -> tirx.PrimFunc:
     return _build(list(func.params)[:-1], json.loads(str(func.attrs["tw.attributes"])), (spread, piece))
 
 
+def element_bytes(dtype: str) -> int:
+    """Of UB, for an element at most: as it is given, and as it is summed."""
+    return itemsize(dtype) + (itemsize(SUMS) if dtype in NARROW else 0)
+
+
 def index_bytes(dtype: str) -> int:
     """Of UB, for an index, as it is given and from the start, and its update."""
-    return 4 + 4 + itemsize(dtype)
+    return 4 + 4 + element_bytes(dtype)
 
 
 def _build(inputs: list[Any], attributes: dict[str, Any], on_cores: tuple[Spread, int] | None) -> tirx.PrimFunc:
@@ -96,23 +104,31 @@ class _Putting:
     dtype: str
     kind: _Kind
 
+    @property
+    def sums(self) -> str:
+        return SUMS if self.kind is KINDS["add"] and self.dtype in NARROW else self.dtype
+
     def one_by_one(self, source: Buffer | None, index: Buffer, update: Buffer, out: Buffer) -> None:
+        shape = (self.rows, self.length)
+        kept = out if self.sums == self.dtype else scratch(shape, self.sums)
         if source is None:
-            fill(out, tirx.const(0, self.dtype))
+            fill(kept, tirx.const(0, self.sums))
         else:
-            part((self.rows, self.length), out, lambda point: point, lambda point: source[tuple(point)], "copy")
-        with ordered_block("put", [index, update, out], [out]), loops(self.rows, self.count) as (row, i):
+            part(shape, kept, lambda point: point, lambda point: source[tuple(point)].astype(self.sums), "copy")
+        with ordered_block("put", [index, update, kept], [kept]), loops(self.rows, self.count) as (row, i):
             place = counted_from_start(index[row, i], self.length)
-            store(out, self.kind.combine(out[row, place], update[row, i]), row, place)
+            store(kept, self.kind.combine(kept[row, place], update[row, i].astype(self.sums)), row, place)
+        if kept is not out:
+            region(shape, out, lambda point: point, lambda point: kept[tuple(point)].astype(self.dtype), "cast")
 
     def on_cores(
         self, source: Buffer | None, index: Buffer, update: Buffer, out: Buffer, spread: Spread, piece: int
     ) -> None:
         """Row by row: of each there is one in UB, and ``piece`` of its indices."""
-        kept = scratch((ceil_to(self.length, PITCH),), self.dtype, "local.ub")
+        row_near, kept = self._near(self.length)
+        update_near, added = self._near(piece)
         given, places = (scratch((ceil_to(piece, PITCH),), "int32", "local.ub") for _ in range(2))
-        added = scratch((ceil_to(piece, PITCH),), self.dtype, "local.ub")
-        held = [kept, given, places, added]
+        held = list(dict.fromkeys((row_near, kept, update_near, added, given, places)))
         with (
             T.thread_binding(0, spread.cores, thread="blockIdx.x") as core,
             ordered_block("put", [*([] if source is None else [source]), index, update, *held], [out, *held]),
@@ -120,22 +136,39 @@ class _Putting:
             when(core * spread.trips + trip < self.rows),
         ):
             row = core * spread.trips + trip
-            with loops(self.length) as (i,):
-                store(kept, tirx.const(0, self.dtype) if source is None else source[row, i], i)
+            if source is None:
+                with loops(self.length) as (i,):
+                    store(kept, tirx.const(0, self.sums), i)
+            else:
+                with loops(self.length) as (i,):
+                    store(row_near, source[row, i], i)
+                self._cast(row_near, kept, self.length)
             with loops(-(-self.count // piece)) as (number,):
                 first = number * piece
                 count = piece if self.count % piece == 0 else tirx.min(piece, self.count - first)
                 with loops(count) as (i,):
                     store(given, index[row, first + i], i)
                 with loops(count) as (i,):
-                    store(added, update[row, first + i], i)
+                    store(update_near, update[row, first + i], i)
+                self._cast(update_near, added, count)
                 with loops(count) as (i,):
                     store(places, counted_from_start(given[i], self.length), i)
                 self._put(kept, added, places, count)
+            self._cast(kept, row_near, self.length)
             with loops(self.length) as (i,):
-                store(out, kept[i], row, i)
+                store(out, row_near[i], row, i)
+
+    def _near(self, elements: int) -> tuple[Buffer, Buffer]:
+        """What is moved, and what is worked with, which may be the same."""
+        moved = scratch((ceil_to(elements, PITCH),), self.dtype, "local.ub")
+        return moved, moved if self.sums == self.dtype else scratch((ceil_to(elements, PITCH),), self.sums, "local.ub")
+
+    def _cast(self, source: Buffer, target: Buffer, count: Any) -> None:
+        if source is not target:
+            with loops(count) as (i,):
+                store(target, source[i].astype(str(target.dtype)), i)
 
     def _put(self, kept: Buffer, added: Buffer, places: Buffer, count: Any) -> None:
         into, what, where = (calls.address(buffer, [0]) for buffer in (kept, added, places))
         operands = [into, what, 1, where, 1, self.length, count]
-        T.evaluate(calls.instruction(self.kind.mnemonic, (ISA_DTYPE[self.dtype], "1d"), operands).value)
+        T.evaluate(calls.instruction(self.kind.mnemonic, (ISA_DTYPE[self.sums], "1d"), operands).value)

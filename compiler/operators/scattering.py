@@ -29,13 +29,17 @@ from compiler.operators.prim_functions import (
     scratch,
     store,
 )
-from compiler.operators.putting import KINDS
+from compiler.operators.putting import KINDS, element_bytes
 from compiler.operators.registry import composition, operator
 from compiler.operators.signature import Constant
-from compiler.tir.scopes import itemsize
 
 Combine = Callable[[Any, Any], Any]
-MOST_BYTES = 1 << 17  # of a row into which elements are put in UB
+MOST_BYTES = 3 << 16  # of a row into which elements are put in UB
+
+
+def fits_as_row(length: int, dtype: str) -> bool:
+    """Whether so many elements are put into in UB."""
+    return length * element_bytes(dtype) <= MOST_BYTES
 
 
 @composition("ScatterElements", "Scatter")
@@ -51,8 +55,13 @@ def scatter_elements(
     before, behind = shape[:axis], shape[axis + 1 :]
     length, count = prod(shape[axis:]), prod(picked[axis:])
     whole = (before, behind) == (picked[:axis], picked[axis + 1 :])
-    fits = length * itemsize(dtype_of(data)) <= MOST_BYTES
-    if not whole or not fits or reduction not in KINDS or dtype_of(data) == "bool" or not prod(shape) * count:
+    if (
+        not whole
+        or not fits_as_row(length, dtype_of(data))
+        or reduction not in KINDS
+        or dtype_of(data) == "bool"
+        or not prod(shape) * count
+    ):
         return graph.call("tilewright::PutOneByOne", data, indices, updates, **given)
     if prod(behind) > 1:
         own = np.arange(prod(behind)).reshape(behind)
@@ -194,7 +203,7 @@ def max_unpool(
         raise refusals.wrong_shape("output_shape must hold the unpooled tensor", output_shape=wanted, unpooled=unpooled)
 
     length = prod(wanted)
-    if wanted != unpooled or length * itemsize(dtype_of(x)) > MOST_BYTES or not prod(shape):
+    if wanted != unpooled or not fits_as_row(length, dtype_of(x)) or not prod(shape):
         return graph.call("tilewright::PutAtPlaces", x, indices, shape=wanted, counted=unpooled)
     row = [graph.call("Reshape", value, np.array([1, -1])) for value in (indices, x)]  # a place may be in any map
     return graph.call("Reshape", graph.call("tilewright::PutInZeros", *row, length=length), np.array(wanted))

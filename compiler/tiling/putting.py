@@ -9,11 +9,10 @@ from typing import Any
 
 from compiler.isa.layout import ceil_to
 from compiler.operators.broadcast import shape_of
-from compiler.operators.putting import PIECE, built_again, index_bytes
+from compiler.operators.putting import PIECE, built_again, element_bytes, index_bytes
 from compiler.operators.rows_on_cores import PITCH, Spread
 from compiler.target import Chip
 from compiler.tiling.template import NoFeasibleTile, Tiled
-from compiler.tir.scopes import itemsize
 
 _SHARE = 0.9  # of UB
 
@@ -22,7 +21,7 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     """Later attempts have half as many indices at once; rows that do not fit are left to loops."""
     *_, indices, updates, out = func.params
     (rows, length), count, dtype = shape_of(out), shape_of(indices)[1], str(updates.dtype)
-    room = int(chip.memory.ub_bytes * _SHARE) - ceil_to(length, PITCH) * itemsize(dtype)
+    room = int(chip.memory.ub_bytes * _SHARE) - ceil_to(length, PITCH) * element_bytes(dtype)
     most = (min(PIECE, room // index_bytes(dtype)) >> attempt) // PITCH * PITCH
     if most < PITCH:
         raise NoFeasibleTile("elements put into rows", f"{attempt} numbers of indices at once")

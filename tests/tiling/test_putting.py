@@ -37,6 +37,13 @@ def expected(x: np.ndarray, places: np.ndarray, updates: np.ndarray, reduction: 
     return found
 
 
+@pytest.mark.parametrize("chip", ["tw2", "tiny"])
+def test_sums_of_16_bits_are_rounded_once(chip: str) -> None:
+    x, updates = np.zeros((1, 3), np.float16), np.ones((1, 3000), np.float16)
+    _, found = put(chip, x, np.ones((1, 3000)), updates, "add")
+    np.testing.assert_array_equal(found, [[0, 3000, 0]])
+
+
 @pytest.mark.parametrize("reduction", COMBINE)
 @pytest.mark.parametrize(
     ("chip", "dtype", "rows", "length", "count"),
