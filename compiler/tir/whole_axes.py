@@ -13,7 +13,7 @@ from tvm import ir, s_tir, tirx
 
 from compiler.tir.rewriter import loads
 from compiler.tir.sblocks import block_with
-from compiler.tir.structure import items, structural_map
+from compiler.tir.structure import structural_map
 
 
 def whole_axes(func: Any) -> Any:
@@ -21,7 +21,7 @@ def whole_axes(func: Any) -> Any:
     inputs = {buffer.name for buffer in func.params}
 
     def widened(block: Any) -> Any:
-        given = items(block.reads)
+        given = list(block.reads)
         reads = [region if region.source.name in inputs else _whole(region) for region in given]
         is_same = all(new is old for new, old in zip(reads, given, strict=True))
         return block if is_same else block_with(block, reads=reads)
