@@ -19,7 +19,7 @@ from tests.handwritten import Arrays, Case
 MAX_CORES = 32
 BLOCK_ELEMS = 16  # 32 bytes of fp16
 TOTALS = {
-    "96x2048": 96 * 2048,
+    "96x512": 96 * 512,
     "32x80": 32 * 80,
     "31x64+48": 31 * 64 + 48,
     "1x96+31x80": 1 * 96 + 31 * 80,

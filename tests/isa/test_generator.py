@@ -30,8 +30,11 @@ LACKING = {
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_every_row_is_in_the_program_that_is_asked_for_it(chip: Chip) -> None:
+    """Of the vector unit, which is the same on all chips, the larger ones are asked for every fourth only."""
     unreachable = set()
     for row in rows():
+        if row.queue is Queue.V and row.opcode % 4 and chip is not TINY:
+            continue
         try:
             program, _ = random_program(row.opcode, chip, row)
         except Unreachable:
@@ -65,7 +68,7 @@ def test_the_same_seed_gives_the_same_program() -> None:
 
 
 def test_programs_are_of_many_kinds() -> None:
-    programs = [random_program(seed, chip)[0] for seed in range(80) for chip in CHIPS]
+    programs = [random_program(seed, chip)[0] for seed in range(40) for chip in CHIPS]
     kinds = {instr.row.mnemonic for program in programs for instr in program.instrs}
     wanted = "loop core_barrier cluster_barrier cross_set cross_wait barrier_all pipe_barrier set_flag wait_flag"
     assert {*wanted.split(), "cluster_set", "cluster_wait", "ldt", "ldtc", "getsr", "sst", "jmp", "trap"} <= kinds

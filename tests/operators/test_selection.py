@@ -154,9 +154,19 @@ def test_boxes_without_an_area_overlap_nothing() -> None:
     np.testing.assert_array_equal(rows[: count[0]], expected)
 
 
-@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
 @pytest.mark.parametrize(
-    ("batches", "classes", "number"), [(1, 3, 2), (3, 3, 37), (1, 43, 200), (1, 1, 1031), (1, 1, 7001)]
+    ("chip", "batches", "classes", "number"),
+    [
+        ("tiny", 1, 3, 2),
+        ("tiny", 3, 3, 37),
+        ("tiny", 1, 1, 1031),
+        ("tw1", 3, 3, 37),
+        ("tw1", 1, 43, 200),
+        ("tw1", 1, 1, 1031),
+        ("tw2", 1, 3, 2),
+        ("tw2", 1, 43, 200),
+        ("tw2", 1, 1, 7001),
+    ],
 )
 def test_boxes_are_picked_on_all_cores(chip: str, batches: int, classes: int, number: int) -> None:
     """By few instructions for each step, however many boxes there are, and free of races."""
