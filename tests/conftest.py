@@ -41,3 +41,22 @@ def forget_operators() -> Iterator[None]:
     yield
     registry.restore(before)
     loading.forget_files()
+
+
+@pytest.fixture
+def first_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels have the first tile of their ranking, and a cache of their own: for tests of what programs compute, which
+    need not be the fastest.
+    """
+    monkeypatch.setattr("compiler.kernels.rivals_of", lambda *_: [])
+    monkeypatch.setenv("TILEWRIGHT_CACHE", f"{os.environ['TILEWRIGHT_CACHE']}-first-tiles")
+
+
+@pytest.fixture
+def as_planned(first_tiles: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides, models run as the graph passes plan it, or a schedule says: nothing else is compiled and compared."""
+    from compiler.programs import compilation_of
+
+    monkeypatch.setattr("compiler.driver.in_one_piece", compilation_of)
+    monkeypatch.setattr("compiler.driver._worth_sections", lambda _: None)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", f"{os.environ['TILEWRIGHT_CACHE']}-as-planned")

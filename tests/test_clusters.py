@@ -29,6 +29,8 @@ from passes.graph.group_operators import GroupOperators
 from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("first_tiles")
+
 TW1 = load_chip("tw1")
 BATCH = 8
 

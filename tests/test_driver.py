@@ -100,6 +100,7 @@ SCALED = node("Mul", "x k", "s")
 TURNED = node("Transpose", "x", "t", perm=[1, 0])
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("nodes", [
     [SCALED, node("MatMul", "s s", "y")],
     [SCALED, node("MatMul", "x s", "y")],

@@ -32,6 +32,8 @@ from passes.graph import divide_batch
 from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("first_tiles")
+
 TW1 = load_chip("tw1")
 RNG = np.random.default_rng(9)
 # Features of each of a batch, and how like each is to all others.

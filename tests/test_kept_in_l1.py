@@ -128,6 +128,7 @@ def test_ablations_leave_it_out() -> None:
     assert len(compilation.steps) == 3
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
 def test_a_schedule_decides(chip: str) -> None:
     x = RNG.standard_normal(SHAPE).astype(np.float32)
@@ -179,6 +180,7 @@ def block(nodes: Any = BLOCK, results: Any = ("y", "s")) -> bytes:
     return model(nodes, BLOCK_SHAPES, [*results], w=weights(128, 32, 1, 1), p=weights(32, 128, 1, 1))
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
 def test_what_others_read_may_stay_too_where_a_schedule_says_so(chip: str) -> None:
     x = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in BLOCK_SHAPES.items()}
@@ -249,6 +251,7 @@ def added_schedule(*, in_l1: bool) -> str:
     return "clusters = 1\n[pieces]\n" + "\n".join(ADDED_LINES).format(kept) + "\n"
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2", "tiny"])
 @pytest.mark.parametrize("in_l1", [False, True])
 def test_a_result_that_is_added_to_another_one(chip: str, in_l1: bool) -> None:
@@ -319,6 +322,7 @@ def test_products_share_a_kernel_where_that_is_faster(chip: str) -> None:
     assert together.report.cycles < apart.predicted_cycles
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_schedule_says_it_of_products() -> None:
     text = PRODUCTS_APART.replace('"d" = 1', '"d" = { pieces = 1, in_l1 = true }')
     source, x = feed_forward(24, wide=128), RNG.standard_normal((4, 24, 64)).astype(np.float32)
@@ -364,6 +368,7 @@ def scaled_schedule(*in_l1: str) -> str:
     return text
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 def test_what_makes_a_map_shares_the_kernel_where_a_schedule_says_so(chip: str) -> None:
     x = RNG.standard_normal((1, 256, 14, 14)).astype(np.float32)
@@ -374,6 +379,7 @@ def test_what_makes_a_map_shares_the_kernel_where_a_schedule_says_so(chip: str) 
         np.testing.assert_allclose(result, expected(SCALED, x), rtol=1e-2, atol=2e-2)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_map_is_made_on_its_way_in_bands_of_rows() -> None:
     text = scaled_schedule("r").replace("pieces = 1, in", "pieces = 2, axis = 2, in")
     text = text.replace("= 1  #", "= { pieces = 2, axis = 2 }  #")
@@ -430,6 +436,7 @@ def excited(images: int, *, added: bool = False) -> tuple[bytes, dict[str, np.nd
     return model(nodes, inputs, ["y"], **{name: weights(*shape) for name, shape in shapes.items()}), given
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 @pytest.mark.parametrize("added", [False, True])
 def test_convolutions_of_one_place_may_share_a_kernel(chip: str, added: bool) -> None:

@@ -12,6 +12,8 @@ from onnx.reference import ReferenceEvaluator
 import compiler
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 INF, NAN = np.inf, np.nan
 INPUTS = {
     "x": np.float32([INF, -INF, NAN, 1, 2, NAN, 3, -0.0]),

@@ -11,6 +11,8 @@ from onnx import helper
 import compiler
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(11)
 
 

@@ -18,6 +18,7 @@ from compiler.target import load_chip
 from tests.refused_kernels import refuse_node
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
 SIZES = {"a": 10, "b": 20, "c": 30, "d": 40, "ab": 30, "abc": 60, "bc": 50}
 RNG = np.random.default_rng(11)
 

@@ -67,7 +67,7 @@ def sections(imported: Imported, clusters: int, names: tuple[str, ...]) -> list[
 
 
 def compiled(content: bytes, told: list[Section]) -> Compilation | None:
-    options = Options(cache=False)
+    options = Options()
     return driver.in_rows(import_model(content), told, TW1, options, Observer())
 
 
@@ -80,6 +80,7 @@ def check(found: Compilation | compiler.Artifact, content: bytes, seed: int = 0)
         np.testing.assert_allclose(made[port.name], array, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(array).max()))
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("clusters", [2, 4])
 def test_clusters_run_a_backbone_each_on_some_rows(clusters: int) -> None:
     content = source()
@@ -102,6 +103,7 @@ def test_of_one_image_each_makes_what_it_needs_and_little_more() -> None:
     assert spread.outputs[0].shape == (1, 8, 16, 10)
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize(
     ("nodes", "outputs"),
     [
@@ -143,6 +145,7 @@ def test_a_row_that_its_number_changes_is_not_the_same_in_a_window() -> None:
     assert in_sections(imported, sections(imported, 2, tuple(calls(imported.module)))) is None
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_networks_are_the_same_in_sections(seed: int) -> None:
     assert random_sections.check(seed, "tw1").text == ""
@@ -164,6 +167,7 @@ def test_a_large_image_is_worth_it_and_the_choice_is_kept(tmp_path: Path, monkey
     assert again.simulated_cycles == found.simulated_cycles
 
 
+@pytest.mark.usefixtures("as_planned")
 def test_a_schedule_says_it_and_is_followed() -> None:
     content = source()
     found = compiled(content, sections(import_model(content), 4, IMAGES))
@@ -171,17 +175,18 @@ def test_a_schedule_says_it_and_is_followed() -> None:
     said = driver.schedule_of(found)
     assert said.startswith("clusters = 4")
     assert "rows = true" in said
-    options = Options(cache=False, schedule=parse_schedule(said))
+    options = Options(schedule=parse_schedule(said))
     again = driver.compile_model(content, TW1, options)
     assert again.model.segments == found.model.segments
     check(again, content)
 
 
+@pytest.mark.usefixtures("as_planned")
 def test_all_of_a_model_by_rows_has_the_inputs_and_outputs_that_it_had() -> None:
     content = source(outputs=("e",))
     said = driver.schedule_of(compiled(content, sections(import_model(content), 4, IMAGES)) or pytest.fail("as ever"))
     assert "[[tail]]" not in said
-    options = Options(cache=False, precision="fp16", schedule=parse_schedule(said))
+    options = Options(precision="fp16", schedule=parse_schedule(said))
     found = driver.compile_model(content, TW1, options)
     assert by_rows(found.pieces[0].module)
     ports = (*found.model.inputs, *found.model.outputs)
@@ -208,6 +213,7 @@ def test_what_a_schedule_cannot_say_of_rows(said: str, expected: str) -> None:
     assert "mine.toml" in str(caught.value)
 
 
+@pytest.mark.usefixtures("as_planned")
 def test_the_report_says_who_works_on_rows() -> None:
     content = source()
     found = compiled(content, sections(import_model(content), 4, IMAGES))

@@ -17,6 +17,8 @@ from compiler.target import load_chip
 from compiler.tir.replaced import REPLACED, replaced
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 link: Any = import_module("compiler.codegen.link")
 TINY = load_chip("tiny")
 RNG = np.random.default_rng(8)

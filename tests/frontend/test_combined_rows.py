@@ -12,6 +12,8 @@ from compiler import api
 from compiler.frontend import combined_rows, import_model
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 INT64 = TensorProto.INT64
 COMBINE = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}
 

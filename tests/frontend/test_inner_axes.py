@@ -13,6 +13,8 @@ from compiler.frontend import import_model
 from tests.frontend.cpu import check
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(5)
 
 

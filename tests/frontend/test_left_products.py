@@ -12,6 +12,8 @@ from compiler.options import Options
 from compiler.target import load_chip
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(11)
 
 

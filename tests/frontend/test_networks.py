@@ -14,6 +14,8 @@ from tests.frontend.cpu import check, expected
 from tests.frontend.models import model, node
 from tests.frontend.test_affine_folding import operators
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RANDOM = np.random.default_rng(7)
 
 

@@ -12,6 +12,8 @@ from compiler.frontend import import_model
 from tests.frontend.cpu import check
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(6)
 LAST, FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 MAP = (2, 4, 6, 5)  # channels first

@@ -12,6 +12,8 @@ from compiler import api
 from compiler.frontend import import_model
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 SUMS = np.array([[100_000, -2_000_000, 70_001, 5]], np.int32)
 
 

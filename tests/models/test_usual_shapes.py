@@ -77,6 +77,7 @@ def test_attention_of_one_image_wherever_it_is_scaled(where: str) -> None:
     assert (loaded.cycles or 0) < 8_000
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("shape", [(1, 64, 128, 128), (1, 1, 128, 128), (1, 8, 256, 256)])
 def test_instance_norms_whose_rows_are_summed_in_parts(shape: tuple[int, ...]) -> None:
     """Sums of parts of rows have no place of their own that the cube's could be picked to."""

@@ -17,6 +17,8 @@ from compiler.frontend import import_model
 from models import checks
 from tests.frontend.cpu import run
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 DOMAIN = "com.microsoft"
 RNG = np.random.default_rng(11)
 Array = np.ndarray[Any, Any]

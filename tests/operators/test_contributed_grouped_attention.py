@@ -15,6 +15,8 @@ from models import checks
 from tests.frontend.cpu import run
 from tests.operators.test_contributed import Array, check, floats, model
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 OPERATOR, OUTPUTS = "GroupQueryAttention", ["y", "present_key", "present_value"]
 HEADS, GROUPS, WIDTH = 4, 2, 16
 COUNTS = {"num_heads": HEADS, "kv_num_heads": GROUPS}

@@ -11,6 +11,8 @@ from models.checks import run
 from tests.operators.evaluate import evaluate
 from tests.operators.oracle import onnxruntime_node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(11)
 
 

@@ -13,6 +13,8 @@ from compiler.sim.simulator import Run, prepare
 from compiler.sim.statistics import statistics
 from models import zoo
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 
 @cache
 def ran(name: str, chip: str) -> tuple[Run, Attribution]:

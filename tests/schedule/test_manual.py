@@ -47,6 +47,7 @@ clusters = 0  # that run it, each on a part of the batch; 0: all together
 """
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_what_was_chosen_is_written_and_means_the_same(tmp_path: Path) -> None:
     artifact = compiler.compile(SOURCE, "tiny")
     assert artifact.schedule == WHOLE
@@ -60,6 +61,7 @@ def test_what_was_chosen_is_written_and_means_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_break_is_written_and_means_the_same(tmp_path: Path) -> None:
     changed = tmp_path / "schedule.toml"
     text = WHOLE.replace('"b" = 1', '"b" = 4').replace('"c" = 1', '"c" = { pieces = 2, after_all = true }')
@@ -73,6 +75,7 @@ def test_a_break_is_written_and_means_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_calls_run_in_the_order_of_the_file(tmp_path: Path) -> None:
     nodes = [
         node("Softmax", "x", "a"), node("Flatten", "a", "flat"), node("Softmax", "x", "b", axis=2),
@@ -92,6 +95,7 @@ def test_calls_run_in_the_order_of_the_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_pieces_read_their_weights_from_a_copy_on_the_chip(tmp_path: Path) -> None:
     weights = RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8
     source = model([node("Conv", "x w", "a"), node("Relu", "a", "y")], {"x": (4, 64, 4, 4)}, ["y"], w=weights)
@@ -104,6 +108,7 @@ def test_pieces_read_their_weights_from_a_copy_on_the_chip(tmp_path: Path) -> No
     np.testing.assert_allclose(artifact.run({"x": x}, hazards=True)["y"], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("chip", ["tw1", "tw2"])
 def test_rows_of_a_small_table_are_looked_up_on_the_chip(chip: str) -> None:
     table = RNG.standard_normal((2, 768)).astype(np.float16)
@@ -118,6 +123,7 @@ def test_rows_of_a_small_table_are_looked_up_on_the_chip(chip: str) -> None:
     np.testing.assert_array_equal(found, np.maximum(table[ids], 0))
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = RNG.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8
     source = model([node("Conv", "x w", "a"), node("Relu", "a", "y")], {"x": (4, 64, 4, 4)}, ["y"], w=weights)
@@ -128,6 +134,7 @@ def test_weights_are_copied_only_where_the_program_is_faster(monkeypatch: pytest
         assert len(driver.compile_model(source, load_chip("tiny"), options).steps) == kernels
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize(("last", "copies"), [(80, True), (95, False)])
 def test_weights_are_copied_once_it_is_known_which_calls_share_kernels(
     monkeypatch: pytest.MonkeyPatch, last: int, copies: bool
@@ -155,6 +162,7 @@ def with_all_together(kernels: ModelKernels) -> ModelKernels:
     return kernels.with_together(chains(kernels.module)[:1])
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("clusters", [0, 1, 2, 4])
 def test_clusters_are_as_told(clusters: int) -> None:
     schedule = parse_schedule(WHOLE.replace("clusters = 0", f"clusters = {clusters}"))
@@ -168,6 +176,7 @@ def test_clusters_are_as_told(clusters: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_chip_of_one_cluster_is_one_cluster() -> None:
     compilations = [
         driver.compile_model(SOURCE, load_chip("tw2"), Options(schedule=parse_schedule(text)))
@@ -224,6 +233,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_schedule(tmp_path / "none.toml")
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_the_command_writes_and_takes_it(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "m.onnx").write_bytes(SOURCE)
     given = [str(tmp_path / "m.onnx"), "--chip", "tiny", "-o", str(tmp_path / "m.twm"), "--no-timing"]

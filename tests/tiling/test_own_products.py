@@ -18,7 +18,7 @@ from compiler.report.declared_reference import computed
 from compiler.runtime.model import ProgramSegment
 from tests.tiling.random_contractions import check
 
-pytestmark = pytest.mark.usefixtures("forget_operators")
+pytestmark = pytest.mark.usefixtures("forget_operators", "as_planned")
 HALVES = Tolerance(2e-2, 1e-2)
 
 

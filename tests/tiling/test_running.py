@@ -17,6 +17,8 @@ from compiler.target import load_chip
 from compiler.timing import alone
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 RNG = np.random.default_rng(11)
 
 

@@ -19,6 +19,8 @@ from compiler.tiling.split_scatter import SWITCH, split
 from compiler.tir.structure import structural_walk
 from tests.frontend.models import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
+
 ROWS, WIDTH, COUNT = 512, 384, 3
 AT = np.array([7, ROWS - 1, -ROWS])
 INT64 = TensorProto.INT64

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler import api, driver
-from compiler.options import Options
-from compiler.target import load_chip
+from compiler import api
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("as_planned")
 RNG = np.random.default_rng(5)
 
 
@@ -27,9 +26,10 @@ def test_heads_between_rows(chip: str, sizes: tuple[int, int, int, int], keys_in
         node("MatMul", "a b", "y"),
     ]
     source = model(nodes, {"q": (batch, rows, heads, width), "k": given}, ["y"])
-    assert len(driver.compile_model(source, load_chip(chip)).steps) == 1
+    artifact = api.compile(source, chip)
+    assert len(artifact.report.kernels) == 1
     q, k = (RNG.standard_normal(shape).astype(np.float32) for shape in ((batch, rows, heads, width), given))
-    found = api.compile(source, chip).run({"q": q, "k": k}, hazards=True)["y"]
+    found = artifact.run({"q": q, "k": k}, hazards=True)["y"]
     np.testing.assert_allclose(found, q.transpose(0, 2, 1, 3) @ k.transpose(turned), rtol=1e-4, atol=1e-4)
 
 
@@ -47,10 +47,10 @@ def test_attention_of_heads_between_rows(chip: str, sizes: tuple[int, int, int, 
     ]
     shape = (batch, rows, heads, width)
     source = model(nodes, dict.fromkeys("qkv", shape), ["y"])
-    options = Options(precision="fp16")
-    assert len(driver.compile_model(source, load_chip(chip), options).steps) == 1
+    artifact = api.compile(source, chip, precision="fp16")
+    assert len(artifact.report.kernels) == 1
     inputs = {name: RNG.standard_normal(shape).astype(np.float32) for name in "qkv"}
-    found = api.compile(source, chip, precision="fp16").run(inputs, hazards=True)["y"]
+    found = artifact.run(inputs, hazards=True)["y"]
     q, k, v = (inputs[name].transpose(0, 2, 1, 3).astype(np.float64) for name in "qkv")
     powers = np.exp(q @ k.transpose(0, 1, 3, 2))
     np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True) @ v, rtol=2e-2, atol=2e-2)
@@ -73,10 +73,10 @@ def test_attention_of_one_product(chip: str, sizes: tuple[int, int, int, int]) -
     ]
     parts = {f"part{at}": np.array(at) for at in range(3)}
     source = model(nodes, {"x": (batch, rows, 3, heads, width)}, ["y"], parts, scale=np.array(0.3, np.float32))
-    if chip != "tiny":  # which holds no scores
-        assert len(driver.compile_model(source, load_chip(chip), Options(precision="fp16")).steps) == 1
+    artifact = api.compile(source, chip, precision="fp16")
+    assert chip == "tiny" or len(artifact.report.kernels) == 1  # which holds no scores
     x = RNG.standard_normal((batch, rows, 3, heads, width)).astype(np.float32)
-    found = api.compile(source, chip, precision="fp16").run({"x": x}, hazards=True)["y"]
+    found = artifact.run({"x": x}, hazards=True)["y"]
     q, k, v = x.transpose(2, 0, 3, 1, 4).astype(np.float64)
     powers = np.exp(q @ k.transpose(0, 1, 3, 2) * 0.3)
     expected = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)

@@ -78,6 +78,7 @@ def test_what_fits_stays_whole() -> None:
     assert ScheduleGraph().run(module, load_chip("tw1")) is module  # where no LLB is everybody's
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize(("counts", "outputs"), [
     ([4, 4, 4, 4, 4, 4, 4], ["y"]),
     ([4, 4, 2, 2, 2, 1, 1], ["y"]),
@@ -157,6 +158,7 @@ def test_a_way_that_was_found_before_is_not_searched_for(monkeypatch: pytest.Mon
         assert Way.of(graph.attribute(other["main"], WAY)) == Way(Choice(tuple(range(count)), (1,) * count, 7))
 
 
+@pytest.mark.usefixtures("as_planned")
 def test_the_host_gets_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on the host reads tensors that are no parts: then nothing is cut."""
     _force(monkeypatch, [4, 4, 4, 4, 4, 4, 4])

@@ -110,6 +110,7 @@ def test_what_a_core_keeps_comes_to_the_llb_of_all() -> None:
         np.testing.assert_array_equal(output[31, :, 0], np.tile(values[7, 0], (3, 1)))
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize(
     ("nodes", "shapes", "weights"),
     [
@@ -124,7 +125,7 @@ def test_clusters_that_divide_a_batch_read_weights_once(nodes: list[Any], shapes
     rng = np.random.default_rng(3)
     held = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in weights.items()}
     given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    found = driver.compile_model(model(nodes, shapes, ["y"], **held), TW1, Options(precision="fp16", cache=False))
+    found = driver.compile_model(model(nodes, shapes, ["y"], **held), TW1, Options(precision="fp16"))
     assert found.clusters > 1
     (segment,) = found.model.segments
     assert isinstance(segment, ProgramSegment)
