@@ -197,6 +197,6 @@ def test_forgeries_are_refused_or_run(whole: bytes, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 104))  # `make fuzz` forges whole models and chips, too
+@pytest.mark.parametrize("seed", range(100, 102))  # `make fuzz` forges whole models and chips, too
 def test_many_forgeries_are_refused_or_run(whole: bytes, seed: int) -> None:
-    forge_and_read(whole, seed, 2500)
+    forge_and_read(whole, seed, 1500)

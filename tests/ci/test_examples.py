@@ -16,6 +16,7 @@ FILES = sorted(EXAMPLES.glob("*.py"))
 PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_is_short_and_right_on_the_smallest_chip(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) < 40
@@ -30,6 +31,7 @@ def test_the_page_has_all_of_them_on_all_chips() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_planned")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_is_right_for_all_shapes_on_all_chips(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["op-test", str(file), "--json"]) == 0

@@ -27,7 +27,7 @@ def test_random_nests_compute_the_same(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40, 400))
+@pytest.mark.parametrize("seed", range(40, 160))
 def test_many_random_nests_compute_the_same(seed: int) -> None:
     before = random_kernel(seed)
     assert differs(before, nest_form(before), seed=seed) is None
