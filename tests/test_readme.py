@@ -101,7 +101,7 @@ def test_links_lead_somewhere() -> None:
         assert all((ROOT / page).parent.joinpath(link).exists() for link in links), (page, links)
 
 
-@pytest.mark.usefixtures("forget_operators")
+@pytest.mark.usefixtures("forget_operators", "as_planned")
 @pytest.mark.parametrize("page", [README, MACHINE], ids=["README", "machine"])
 def test_every_command_shown_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

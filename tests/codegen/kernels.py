@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from compiler.codegen import GraphBuffer, Linked, PlacedKernel, generate, link
+from compiler.isa.program import Program
 from compiler.isa.verifier import verify
 from compiler.sim.interpreter import interpret
 from compiler.sim.simulator import Run, simulate
@@ -38,10 +40,21 @@ def linked(uses: list[Use], chip: Chip, roles: Mapping[str, str]) -> Linked:
     return result
 
 
+_interpreted: tuple[Any, list[np.ndarray], dict[str, np.ndarray]] | None = None  # most are run several times in a row
+
+
+def _in_program_order(program: Program, chip: Chip, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    global _interpreted
+    given = list(inputs.values())
+    if _interpreted is None or _interpreted[0] is not program or any(map(is_not, _interpreted[1], given)):
+        _interpreted = program, given, interpret(program, chip, inputs).outputs
+    return _interpreted[2]
+
+
 def run(program: Linked, chip: Chip, inputs: Mapping[str, np.ndarray], seed: int = 0) -> Run:
     """Free of hazards, and the same as in program order."""
     result = simulate(program.program, chip, inputs, hazards=True, seed=seed)
     assert not result.hazards, "\n".join(problem.render() for problem in result.hazards)
-    for name, expected in interpret(program.program, chip, inputs).outputs.items():
+    for name, expected in _in_program_order(program.program, chip, inputs).items():
         np.testing.assert_array_equal(result.outputs[name], expected)
     return result

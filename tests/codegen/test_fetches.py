@@ -60,9 +60,8 @@ def given(chip: Chip) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("cut", [0, 128, 5000, 11 * LEAST_PIECE_BYTES, 11 * LEAST_PIECE_BYTES + 300])
 def test_the_reader_finds_all_of_it(chip: Chip, cut: int, changed: dict[str, Any]) -> None:
     values, result = given(chip), linked(chip, cut, **changed)
-    for made in (run(result, chip, values), simulate(result.program, chip, values, hazards=True, seed=1)):
-        assert not made.hazards
-        outputs = made.outputs
+    for seed in range(2):
+        outputs = run(result, chip, values, seed).outputs
         np.testing.assert_array_equal(outputs["o"].reshape(-1, 64), values["w"] + np.float32(2))
         np.testing.assert_array_equal(outputs["t"].reshape(-1, 64), values["x"] + np.float32(1))
 

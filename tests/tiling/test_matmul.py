@@ -279,9 +279,9 @@ def in_part(func: Any, chip: Chip, attempt: int) -> Any:
     return space.apply([tile for tile in space.tiles() if tile.is_held_in_part][attempt])
 
 
-@pytest.mark.parametrize("clusters", [2, 4])
-@pytest.mark.parametrize("attempt", [0, 7])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("clusters", "attempt", "dtype"), [(2, 0, "float16"), (4, 7, "float16"), (2, 7, "float32"), (4, 0, "float32")]
+)
 @pytest.mark.parametrize("shape", [(512, 1024, 512), (500, 777, 500), (1000, 1030, 300)])
 def test_a_part_of_an_operand_is_held(clusters: int, attempt: int, dtype: str, shape: tuple[int, int, int]) -> None:
     (m, k, n), rng = shape, np.random.default_rng(9)

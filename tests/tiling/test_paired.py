@@ -25,7 +25,7 @@ CASES: list[tuple[str, Pair]] = [
     ("tw2", Pair(2, 16, 9, 9, One(16, 3, 1, 1, bias=False), One(16, 3, 1, 1, bias=False), group=2)),
     ("tiny", Pair(1, 32, 9, 9, One(16, 1, 1, 0), One(16, 3, 1, 1))),
 ]
-TILES = 3  # of each case
+TILES = 2  # of each case
 SHAPES = {"x": (1, 16, 9, 9), "y": (1, 16, 9, 9), "w": (1, 1, 1, 3, 3, 16, 16), "v": (1, 1, 1, 3, 3, 16, 16)}
 SAME: dict[str, Any] = {
     "kernel": (3, 3), "strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "channels": 16, "outputs": 16,

@@ -28,7 +28,7 @@ CASES: list[tuple[str, Case]] = [
     ("tw2", Case(3, 16, 5, 8, 16, 1, 2, 0, 2, "", (2, 2), (2, 2), sums=True)),
     ("tiny", Case(1, 16, 12, 12, 32, behind="clip")),
 ]
-TILES = 3  # of each case
+TILES = 2  # of each case
 SHAPE = (1, 16, 12, 12)
 
 

@@ -27,7 +27,7 @@ CASES: list[tuple[str, Case]] = [
     ("tw2", Case(2, 16, 3, 7, 64, "", "clip")),
     ("tiny", Case(1, 48, 8, 8, 32)),
 ]
-TILES = 3  # of each case
+TILES = 2  # of each case
 SHAPE = (1, 32, 9, 9)
 
 

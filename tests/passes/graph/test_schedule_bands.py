@@ -96,7 +96,7 @@ def test_rows_that_fill_no_block_are_loaded_to_their_end() -> None:
 
 
 @pytest.mark.usefixtures("as_planned")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))  # `make random-networks` draws more
 def test_random_networks_are_the_same_in_bands(seed: int) -> None:
     assert random_networks.check(seed, CHIPS[seed % 3]).text == ""
 

@@ -146,9 +146,18 @@ def test_a_loop_of_both_engines_that_fills_nothing_for_a_later_product_stays() -
 
 @pytest.mark.parametrize("chip", [TINY, TW1, TW2], ids=lambda chip: str(chip.name))
 @pytest.mark.parametrize(
-    ("outer", "turns", "most"), [(1, 2, None), (1, 7, None), (3, 2, None), (2, 5, 7), (1, 6, 1), (4, 3, 11)]
+    ("outer", "turns", "most", "inner"),
+    [
+        (1, 2, None, 0),
+        (1, 7, None, 0),
+        (1, 7, None, 2),
+        (3, 2, None, 2),
+        (2, 5, 7, 0),
+        (2, 5, 7, 2),
+        (1, 6, 1, 0),
+        (4, 3, 11, 2),
+    ],
 )
-@pytest.mark.parametrize("inner", [0, 2])
 def test_turns_overlap_and_compute_the_same(chip: Any, outer: int, turns: int, most: int | None, inner: int) -> None:
     size, many = 32, outer * turns
     kernel = Chain(size).kernel(outer, turns, most=most, inner=inner)
