@@ -30,7 +30,7 @@ from compiler.operators import Value
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_operators: None) -> None:
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_operators: None, as_planned: None) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
 

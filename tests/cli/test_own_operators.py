@@ -47,7 +47,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_operators: None) -> None:
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_operators: None, as_planned: None) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "my_ops.py").write_text(OPS, encoding="utf-8")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import compiler
 from compiler.driver import compile_model
 from compiler.options import Options
@@ -43,6 +45,7 @@ def test_a_model_that_one_cluster_runs_is_said_to_be() -> None:
     assert any("one cluster runs it" in line for line in text)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_batch_that_clusters_divide_is_said_to_be() -> None:
     text, tables = lines("digits-cnn", "tw1", 4)
     assert tables["clusters"] == 4

@@ -45,10 +45,14 @@ def abreast(case: dict[str, Any], kind: str) -> Any:
     return cut
 
 
-@pytest.mark.parametrize("chip", ["tw1", "tw2"])
 @pytest.mark.parametrize(
-    ("case", "kind"),
-    [(case, kind) for case in CASES for kind in KINDS if kind != "several products" or case["x"][0] > 3],
+    ("case", "kind", "chip"),
+    [
+        (case, kind, ("tw1", "tw2")[(at + place) % 2])
+        for at, case in enumerate(CASES)
+        for place, kind in enumerate(KINDS)
+        if kind != "several products" or case["x"][0] > 3
+    ],
     ids=lambda value: value if isinstance(value, str) else name_of(value),
 )
 def test_products_of_several_images(chip: str, case: dict[str, Any], kind: str) -> None:
