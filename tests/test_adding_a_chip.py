@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/adding-a-chip.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.usefixtures("forget_operators")
+@pytest.mark.usefixtures("forget_operators", "as_planned")
 def test_a_chip_is_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

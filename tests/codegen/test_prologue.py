@@ -94,8 +94,9 @@ def test_the_results_stay(chip: Any, ring: int) -> None:
     rng = np.random.default_rng(0)
     given = {name: rng.random(shape, np.float32) for name, shape in (("w0", (4, 64)), ("w1", (4, 64)), ("x", (2, 64)))}
     for options in ({}, {"overlap": False}, {"llb": False}):
+        program = chain(chip, ring, **options)
         for seed in range(3):
-            z = run(chain(chip, ring, **options), chip, given, seed).outputs["z"]
+            z = run(program, chip, given, seed).outputs["z"]
             for core in range(2):
                 np.testing.assert_array_equal(z[core, :4], given["w1"])
                 np.testing.assert_array_equal(z[core, 4], given["w0"][core])
@@ -181,8 +182,9 @@ def test_results_that_came_through_llb_stay(chip: Any) -> None:
     rng = np.random.default_rng(0)
     given = {name: rng.random(128, np.float32) for name in ("w0", "w1", "w2")} | {"x": rng.random((2, 64), np.float32)}
     for options in ({}, {"overlap": False}, {"llb": False}):
+        program = staged_chain(chip, **options)
         for seed in range(3):
-            z = run(staged_chain(chip, **options), chip, given, seed).outputs["z"]
+            z = run(program, chip, given, seed).outputs["z"]
             np.testing.assert_array_equal(z[:, :128], [given["w2"]] * 2)
 
 
