@@ -15,6 +15,7 @@ from compiler.sim.simulator import prepare
 from compiler.target import Chip, load_chip
 from tests.test_driver import model, node
 
+pytestmark = pytest.mark.usefixtures("first_tiles")
 RNG = np.random.default_rng(0)
 
 
@@ -22,7 +23,7 @@ def product(chip: Chip) -> tuple[Compilation, KernelCode, Chip]:
     """A program of one kernel, that, and the chip that it was compiled for."""
     weights = RNG.standard_normal((512, 640)).astype(np.float32)
     source = model([node("MatMul", "x w", "y")], {"x": (512, 512)}, ["y"], w=weights)
-    found = driver.compile_model(source, chip, Options(precision="fp16", cache=False))
+    found = driver.compile_model(source, chip, Options(precision="fp16"))
     (step,) = found.steps
     assert step.kernel is not None
     return found, step.kernel.code, chip.one_cluster(found.clusters) if found.clusters else chip

@@ -159,6 +159,7 @@ def test_what_fills_the_chip_stays_whole(rows: int, is_cut: bool) -> None:
     assert (ScheduleBands().run(module, load_chip("tiny")) is not module) == is_cut
 
 
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.usefixtures("_rows_stay_apart")
 def test_an_image_that_does_not_fit_is_cut() -> None:
     """On tiny: 128 KiB of LLB, and DDR of eight bytes in a cycle."""

@@ -98,6 +98,7 @@ def test_results_are_the_same(counts: list[int], outputs: list[str], monkeypatch
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_reports_name_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     _force(monkeypatch, [4, 4, 4, 4, 4, 4, 4])
     compilation = driver.compile_model(model(NODES, SHAPES, ["y"], **WEIGHTS), load_chip("tiny"))
@@ -122,6 +123,7 @@ def _force(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
     monkeypatch.setattr(schedule_graph, "best_way", forced)
 
 
+@pytest.mark.usefixtures("first_tiles")
 def test_a_model_that_does_not_fit_is_cut() -> None:
     """On tiny: 128 KiB of LLB, and DDR of eight bytes in a cycle."""
     nodes = [node("Softmax", "x", "a"), node("Softmax", "a", "b", axis=2), node("Softmax", "b", "y")]
