@@ -30,11 +30,8 @@ LACKING = {
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_every_row_is_in_the_program_that_is_asked_for_it(chip: Chip) -> None:
-    """Of the vector unit, which is the same on all chips, the larger ones are asked for every fourth only."""
     unreachable = set()
     for row in rows():
-        if row.queue is Queue.V and row.opcode % 4 and chip is not TINY:
-            continue
         try:
             program, _ = random_program(row.opcode, chip, row)
         except Unreachable:
