@@ -81,7 +81,7 @@ def compile(
     observer: Observer | None = None,
     ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     schedule: str | os.PathLike[str] | Manual | None = None,
-    tune: int = 0,
+    tune: int | None = None,
 ) -> Artifact:
     """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
 
@@ -90,15 +90,16 @@ def compile(
     chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
     (by default one per processor); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
     or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. ``tune`` is how
-    many other tiles each kernel's first one is compared with on the simulator: more take longer to compile, and fewer
-    cycles. Raises what `compiler.errors` lists.
+    many other tiles each kernel's first one is compared with on the simulator (by default as many as pay): more take
+    longer to compile, and fewer cycles; with 0 compilation is quick. Raises what `compiler.errors` lists.
     """
     from compiler.driver import compile_model, schedule_of
     from compiler.options import Options
     from compiler.report.compilation import report_of
     from compiler.schedule.manual import Manual
 
-    expect_count("tune", tune, "tiles", least=0)
+    if tune is not None:
+        expect_count("tune", tune, "tiles", least=0)
     if jobs is not None:
         expect_count("jobs", jobs, "processes")
     if schedule is not None:
@@ -127,7 +128,7 @@ def compile_operator(
     jobs: int | None = None,
     observer: Observer | None = None,
     ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-    tune: int = 0,
+    tune: int | None = None,
 ) -> Artifact:
     """Compile one operator, by its full name or the decorated function, as `compile` does a model that calls it.
 

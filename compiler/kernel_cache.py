@@ -166,7 +166,7 @@ def why_unusable(folder: Path) -> str:
     return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
 
 
-def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0, times: int = 1) -> Key:
+def key_of(func: Any, schedule: str, chip: Chip, tries: int | None = None, times: int = 1) -> Key:
     """The key of a kernel; names that say nothing of the code are left out.
 
     Which of its tensors lie in LLB, and what is left of that, follows from the chip and is told apart like it.
@@ -175,7 +175,7 @@ def key_of(func: Any, schedule: str, chip: Chip, tries: int = 0, times: int = 1)
     for name in list(func.attrs.keys() if func.attrs else ()):
         if name in ("global_symbol", COMMON, NEAR, ROOM, STRIDES) or name.startswith("tw."):
             func = func.without_attr(name)
-    searched = f"{schedule}, {tries} tries" if tries else schedule
+    searched = schedule if tries is None else f"{schedule}, {tries} tries"
     searched += f", {times} times the cycles for a try" if times > 1 else ""
     return Key(_digest(func.script(show_meta=True)), searched, machine, compiler_digest())
 

@@ -45,7 +45,7 @@ class KernelJobs:
         chip: Chip,
         observer: Observer,
         *,
-        tries: int,
+        tries: int | None,
         may_copy: frozenset[str],
     ) -> None:
         self.imported, self.module, self.buffers, self.chip = imported, module, buffers, chip

@@ -45,7 +45,7 @@ class Job:
     func: Any
     schedule: str
     name: str
-    tries: int = 0  # of tiles beside the first; as many as usual where none are asked for
+    tries: int | None = None  # of tiles beside the first, where somebody says how many
     times: int = 1  # the usual cycles that a kernel has to take for as many tries, where it is one of many
 
     def key(self, chip: Chip) -> Key:

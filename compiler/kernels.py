@@ -117,13 +117,13 @@ def compile_kernel(
     chip: Chip,
     observer: pipeline.Observer,
     name: str = "kernel",
-    tries: int = 0,
+    tries: int | None = None,
     times: int = 1,
 ) -> Kernel:
     """The code of a PrimFunc whose master operator is of class ``schedule``.
 
-    ``tries`` is with how many other tiles the first one is compared: as many as usual where none are asked for. Those
-    are more than one only from ``times`` the usual cycles on, where it is one of many.
+    ``tries`` is with how many other tiles the first one is compared, where somebody says that. As usual, those are more
+    than one only from ``times`` the usual cycles on, where it is one of many.
     """
     roads: list[Road] = []
     for template in _templates(func, schedule):
@@ -190,7 +190,7 @@ class _Lowering:
     observer: pipeline.Observer
     name: str
     roads: list[Road]
-    tries: int = 0
+    tries: int | None = None
     times: int = 1
     attempts: int = 0
     _drafts: dict[str, Any] = field(default_factory=dict)  # what is left to be finished, by name
@@ -314,7 +314,7 @@ def _first(
     while left and lowering.attempts < ATTEMPTS and refused < REFUSALS:
         tried, left = left[0], left[1:]
         taken = space.taken(tried.tile)
-        tries = lowering.tries or getattr(space, "tries", 0)
+        tries = getattr(space, "tries", None) if lowering.tries is None else lowering.tries
         rivals = rivals_of(tried, left, lowering.chip, tries, lowering.times) if compares else []
         try:
             return lowering.kernel(space.apply(tried.tile), tried.cycles, draft=bool(rivals)), rivals

@@ -23,7 +23,7 @@ class Options:
     jobs: int | None = None
     ops: Sequence[str | os.PathLike[str]] = ()  # files of operators: Python, and run
     schedule: str | os.PathLike[str] | Manual | None = None  # how the graph runs, where somebody says that
-    tune: int = 0  # tiles that are tried for each kernel beside the first; as many as usual where none are asked for
+    tune: int | None = None  # tiles that are tried for each kernel beside the first, where somebody says how many
 
     @property
     def manual(self) -> Manual | None:

@@ -27,6 +27,7 @@ from compiler.schedule.files import parse_schedule
 from compiler.schedule.spreads import Section
 from compiler.spread import in_sections
 from compiler.target import load_chip
+from models.zoo import build
 from tests.schedule import random_sections
 from tests.test_driver import model, node
 
@@ -165,6 +166,16 @@ def test_a_large_image_is_worth_it_and_the_choice_is_kept(tmp_path: Path, monkey
     monkeypatch.setattr(driver, "_searched", None)
     again = driver.compile_model(content, TW1, Options(jobs=1))
     assert again.simulated_cycles == found.simulated_cycles
+
+
+@pytest.mark.usefixtures("first_tiles")
+def test_where_it_is_in_doubt_programs_of_first_tiles_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported, in_one_piece, searched = import_model(build("srcnn-24").SerializeToString()), driver.in_one_piece, []
+    worth = driver._worth_sections(driver.kernels_of(imported, TW1, Options(), Observer()))
+    assert worth is not None and worth.share > driver.LESS
+    monkeypatch.setattr(driver, "in_one_piece", lambda kernels: searched.append(kernels) or in_one_piece(kernels))
+    found = driver._searched(imported, TW1, Options(), Observer())
+    assert len(found.pieces) == len(searched) > 1, "the whole is not searched"
 
 
 @pytest.mark.usefixtures("as_planned")

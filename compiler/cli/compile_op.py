@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         args.chip,
         attributes=attributes,
         host_kernels=not args.require_npu,
-        tune=args.tune or 0,
+        tune=args.tune,
     )
     artifact.save(output)
     if args.json:

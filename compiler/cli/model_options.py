@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from compiler.cli.words import assignments, extent, positive
+from compiler.cli.words import assignments, extent, natural
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def add_ops_option(parser: Any) -> None:
 
 def add_tune_option(parser: Any) -> None:
     parser.add_argument(
-        "--tune", metavar="N", type=positive, help="try N more tiles for each kernel (default: at most 3); takes longer"
+        "--tune",
+        metavar="N",
+        type=natural,
+        help="try N more tiles for each kernel (default: at most 3); takes longer, and with 0 less time",
     )
 
 
@@ -59,7 +62,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "host_kernels": not args.require_npu,
         "ops": tuple(args.ops),
         "schedule": args.schedule,
-        "tune": args.tune or 0,
+        "tune": args.tune,
     }
 
 
@@ -76,7 +79,11 @@ def driver_options(args: argparse.Namespace) -> tuple[Chip, Options]:
 def refuse_model_options(args: argparse.Namespace, file: str) -> None:
     """An artifact is compiled already."""
     names = {"shapes": "--shape", "dims": "--dim", "require_npu": "--require-npu"}
-    given = [names.get(name, f"--{name}") for name in MODEL_OPTIONS if getattr(args, name)]
+    given = [
+        names.get(name, f"--{name}")
+        for name in MODEL_OPTIONS
+        if getattr(args, name) or (name == "tune" and args.tune == 0)
+    ]
     if given:
         text = f"{given[0]} has no meaning for {file}, which is compiled already"
         raise UsageError(Problem("TW0002", text))

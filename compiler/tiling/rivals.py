@@ -19,7 +19,7 @@ TRIED_NEAR = 1.3  # where so many are asked for that some may be worse by rankin
 RIVALS = ((20_000, 3), (3_000, 2), (1_000, 1))  # from so many cycles on
 
 
-def rivals_of(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0, times: int = 1) -> list[Ranked]:
+def rivals_of(found: Ranked, left: list[Ranked], chip: Chip, tries: int | None = None, times: int = 1) -> list[Ranked]:
     """Tiles for which it is worth the time to look whether they are better, one for each work: the best by the
     analytical cost alone, for what was learned may not hold for this kernel, and what ranking thinks nearly as good.
     The next in order comes first, then those that are least like those before: by how many times the cycles one of
@@ -29,7 +29,7 @@ def rivals_of(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0, tim
     most = next((count for cycles, count in RIVALS if found.cycles >= cycles * (times if count > 1 else 1)), 0)
     if most and forest_of(chip) is None:
         most = UNLEARNED_RIVALS
-    most, near_by = (tries, TRIED_NEAR) if tries else (most, NEAR)
+    most, near_by = (most, NEAR) if tries is None else (tries, TRIED_NEAR)
     if not most or not left:
         return []
     plain = min(left, key=lambda one: one.analytical_cycles)
@@ -46,6 +46,6 @@ def rivals_of(found: Ranked, left: list[Ranked], chip: Chip, tries: int = 0, tim
         other = other & (works != works[:, last, None]).any(axis=0)
         if not other.any():
             break
-        in_order = len(order) <= max(1, tries // 2)
+        in_order = len(order) <= max(1, (tries or 0) // 2)
         order.append(int((other if in_order else np.where(other, apart, -1.0)).argmax()))
     return [tiles[index] for index in order[1 : most + 1]]
