@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", action="append", type=int, default=[], help="of models, in those of the zoo")
     parser.add_argument("--share", type=int, default=1, help="of the ladder: run one of so many parts of the batch")
     parser.add_argument("--switch", action="append", default=[], choices=list(ablation.SWITCHES))
-    parser.add_argument("--tune", type=int, default=0, help="of operators: so many more tiles of every kernel")
+    parser.add_argument("--tune", type=int, help="of operators: so many more tiles of every kernel")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="put what was measured into docs/performance.md")
     parser.add_argument("--record", action="store_true", help="write the cycles of operators down, for --check")

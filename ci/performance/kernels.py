@@ -35,7 +35,7 @@ class Row:
         return self.measured.cycles / self.bound.cycles
 
 
-def row(name: str, chip: str, tune: int = 0) -> Row:
+def row(name: str, chip: str, tune: int | None = None) -> Row:
     operator = next(each for each in OPERATORS if each.name == name)
     return Row(
         name,
@@ -58,7 +58,7 @@ def _handwritten_cycles(operator: Operator, chip: str) -> int | None:
     return simulate(found[0].program, found[0].chip).cycles if found else None
 
 
-def rows(names: Sequence[str], chips: Sequence[str], jobs: int, tune: int = 0) -> Iterator[Row]:
+def rows(names: Sequence[str], chips: Sequence[str], jobs: int, tune: int | None = None) -> Iterator[Row]:
     """In the order of the list; a name may be a pattern, and no name stands for all."""
     chosen = [
         (each.name, chip, tune)

@@ -47,7 +47,7 @@ def measure(
     inputs: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     hazards: bool = False,
-    tune: int = 0,
+    tune: int | None = None,
 ) -> Measured:
     """Compile without a cache, in this process, and simulate; inputs count only where data decides the time.
 
