@@ -191,17 +191,11 @@ class Forest:
     depth: int
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
-        trees, nodes = self.left.shape
-        roots = np.arange(trees) * nodes
-        feature, value = self.feature.ravel(), self.value.ravel()
-        children = np.stack((self.right, self.left), axis=-1) + roots[:, None, None]
-        compared = rows.astype(np.float32)
-        first = np.arange(len(rows))[:, None] * compared.shape[1]  # of each row
-        at = np.broadcast_to(roots, (len(rows), trees))  # numbers of nodes, over all trees
-        for _ in range(self.depth):
-            goes_left = compared.take(first + feature.take(at)) < value.take(at)
-            at = children.take(2 * at + goes_left)
-        return np.asarray(self.base + value.take(at).sum(axis=1, dtype=np.float64))
+        from compiler.tiling.forest_kernels import leaves_of  # compiled code is loaded when tiles are ranked
+
+        compared = np.ascontiguousarray(rows, np.float32)
+        leaves = leaves_of(compared, self.feature, self.value, self.left, self.right, self.depth)
+        return np.asarray(self.base + leaves.sum(axis=1, dtype=np.float64))
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any]) -> Forest:
