@@ -103,20 +103,22 @@ def equivalents(term: Term) -> Iterator[Term]:
 def in_type(term: Term, dtype: str, given: set[Term]) -> Term | None:
     """A term of fp32 as one of a narrower type, of which all that it is made of is converted; None if it is not.
 
-    What was converted goes into ``given``.
+    What is compared stays true or false. What was converted goes into ``given``.
     """
     if term.op == "cast" and term.args[0].dtype == dtype:
         given.add(term.args[0])
         return term.args[0]
-    if term.dtype != "fp32":
+    if term.dtype not in ("fp32", "bool"):
         return None
-    if term.op == "const":
+    if term.op == "const" and term.dtype == "fp32":
         return replace(term, dtype=dtype)
     if term.op in LEAVES or not term.args:
         return None
     args = [in_type(arg, dtype, given) for arg in term.args]
     known = [arg for arg in args if arg is not None]
-    return replace(term, dtype=dtype, args=tuple(known)) if len(known) == len(args) else None
+    if len(known) < len(args):
+        return None
+    return replace(term, dtype="bool" if term.dtype == "bool" else dtype, args=tuple(known))
 
 
 def by_reciprocal(term: Term) -> Term:

@@ -227,6 +227,13 @@ Rule = Callable[[Any], bool]
 Computes = str | tuple[str, ...]
 
 
+def kept_where_positive(otherwise: str, condition: str = "") -> tuple[str, ...]:
+    """The ways to write ``a`` where it is positive and something else where it is not, which at zero are the same."""
+    ways = (f"where(a > 0, a, {otherwise})", f"where(a >= 0, a, {otherwise})")
+    ways += (f"where(a < 0, {otherwise}, a)", f"where(a <= 0, {otherwise}, a)")
+    return tuple(f"{way}{condition and f' if {condition}'}" for way in ways)
+
+
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):

@@ -60,9 +60,9 @@ def _exponential(name: str, x: te.Tensor, alpha: float, inner: float, outer: flo
 
     def function(value: Any) -> Any:
         scaled = value if inner == 1 else value * literal(1 / inner, "float32")
-        negative = (tirx.exp(scaled) - literal(1, "float32")) * literal(outer * alpha, "float32")
-        positive = value if outer == 1 else value * literal(outer, "float32")
-        return tirx.Select(value > 0, positive, negative)
+        negative = (tirx.exp(scaled) - literal(1, "float32")) * literal(alpha, "float32")
+        found = tirx.Select(value > 0, value, negative)
+        return found if outer == 1 else found * literal(outer, "float32")
 
     return each(name, x, lambda value: in_float32(function, value))
 

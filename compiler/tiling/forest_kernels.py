@@ -11,7 +11,7 @@ from compiler.isa.jit import kernel
 def leaves_of(
     rows: np.ndarray, feature: np.ndarray, value: np.ndarray, left: np.ndarray, right: np.ndarray, depth: int
 ) -> np.ndarray:
-    """[row, tree]: what the leaf adds at which a row ends that goes left wherever its feature is less than the split."""
+    """[row, tree]: what the leaf adds at which a row ends, which goes left wherever its feature is below the split."""
     trees = len(feature)
     found = np.empty((len(rows), trees), np.float32)
     for row in range(len(rows)):

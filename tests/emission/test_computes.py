@@ -204,8 +204,13 @@ def _scalars(row: Row, rng: np.random.Generator, condition: str) -> dict[str, An
             found[operand.name] = int(rng.integers(1, 6))
     if "low" in found:
         found["low"], found["high"] = sorted((found["low"], found["high"]))
-    if condition == "zero_point == 0":
-        found["zero_point"] = 0
+    for part in condition.split(" and "):
+        name, _, limit = part.partition(" <= ")
+        if name in found and limit not in found and limit:
+            found[name] = min(found[name], float(limit))
+        name, _, value = part.partition(" == ")
+        if name in found:
+            found[name] = type(found[name])(value)
     return found
 
 

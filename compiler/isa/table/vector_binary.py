@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.dtypes import FLOATS, INTS, NUMBERS, Queue
-from compiler.isa.model import RANK, Args, Computes, Row, Shape, Tensor, dtype_modifier
+from compiler.isa.model import RANK, Args, Computes, Row, Shape, Tensor, dtype_modifier, kept_where_positive
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.table import vector_numerics as numerics
 from compiler.isa.table.rules import VECTOR_RULES
@@ -116,7 +116,7 @@ ROWS = [
     ),
     _binary(
         467, "vprelu", lambda a, b: np.where(a > 0, a, a * b), "dst = a where a > 0, else a * b", FLOATS, cost.SELECT,
-        computes="where(a > 0, a, a * b)",
+        computes=kept_where_positive("a * b"),
     ),
     _binary(468, "vexpsub", lambda a, b: np.exp(a - b), "dst = e^(a - b)", FLOATS, cost.EXP, computes="exp(a - b)"),
     _binary(

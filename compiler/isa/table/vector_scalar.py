@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from compiler.isa.dtypes import FLOATS, INTS, Queue
-from compiler.isa.model import RANK, Args, Computes, Float, Int, Row, Shape, Tensor, dtype_modifier
+from compiler.isa.model import (
+    RANK,
+    Args,
+    Computes,
+    Float,
+    Int,
+    Row,
+    Shape,
+    Tensor,
+    dtype_modifier,
+    kept_where_positive,
+)
 from compiler.isa.table import vector_costs as cost
 from compiler.isa.table import vector_numerics as numerics
 from compiler.isa.table.rules import VECTOR_RULES
@@ -168,12 +179,12 @@ ROWS = [
     ),
     _with_floats(
         533, "vlrelu", lambda a, s: np.where(a > 0, a, a * s), "dst = a where a > 0, else a * scalar",
-        computes="where(a > 0, a, a * scalar)",
+        computes=(*kept_where_positive("a * scalar"), "max(a, a * scalar) if scalar <= 1"),
     ),
     _with_floats(
         534, "velu", numerics.packed(_elu), "dst = a where a > 0, else scalar * (e^a - 1)",
         cycles=cost.LOGARITHMIC + cost.SELECT,
-        computes="where(a > 0, a, scalar * (exp(a) - 1))",
+        computes=(*kept_where_positive("scalar * (exp(a) - 1)"), *kept_where_positive("exp(a) - 1", "scalar == 1")),
     ),
     _with_floats(
         535, "vhardsigmoid", lambda a, s, t: np.clip(a * s + t, 0, 1), "dst = min(max(a * scale + offset, 0), 1)",
