@@ -14,6 +14,7 @@ from compiler.emission.costs import instruction_cycles
 from compiler.emission.expressions import equivalents, in_type
 from compiler.emission.patterns import Match, fold_spellings, match_spelling, matches
 from compiler.emission.terms import Term
+from compiler.isa.dtypes import INTS
 from compiler.isa.model import Float, Int
 from compiler.isa.table import by_mnemonic
 from compiler.target import Chip
@@ -78,11 +79,11 @@ class Cover:
         return None
 
     def _narrowed(self, term: Term) -> Iterator[Step | None]:
-        """Rows that do by themselves what is converted to fp32, worked out and converted back, or to another type.
+        """Rows that do by themselves what is converted to fp32, worked out and converted back, or to integers.
 
         A row computes in fp32 and rounds once, so that is the same; what takes two rows would be rounded between them.
         """
-        if term.op != "cast" or term.dtype not in _NARROW:
+        if term.op != "cast" or term.dtype not in (*_NARROW, *INTS):
             return
         for source in _NARROW:
             given: set[Term] = set()

@@ -95,6 +95,15 @@ _A, _B = Tensor("a", "r", dtype="@src"), Tensor("b", "r", dtype="@src")
 _SCALARS = (Float("scale"), Int("zero_point"))
 _TENSORS = (Tensor("scale", "r", dtype="fp32"), Tensor("zero_point", "r", dtype="int32"))
 
+# How the difference from a zero point is written that is then scaled; rounded at once, or twice where that is the same.
+_DIFFERENCES = (
+    ("(cast(a) - zero_point)", ""),
+    ("cast(cast(a) - zero_point)", ""),
+    ("cast(cast(a) + -zero_point)", ""),
+    ("cast(a)", " if zero_point == 0"),
+    ("cast(cast(a))", " if zero_point == 0"),
+)
+
 ROWS = [
     _fused(
         576, "vmla", lambda dst, a, b: dst + a * b, "dst = dst + a * b; integers wrap", ("a", "b"), True, NUMBERS,
@@ -171,10 +180,8 @@ ROWS = [
     _converting(
         602, "vdequant", _by_scalars(_dequantised), "dst = (a - zero_point) * scale",
         (_A,), _SCALARS, (*_QUANTISED, "int16", "int32"), FLOATS,
-        computes=(
-            "(cast(a) - zero_point) * scale",
-            "cast(cast(a) - zero_point) * scale",
-            "cast(a) * scale if zero_point == 0",
+        computes=tuple(
+            f"{text}{condition}" for way, condition in _DIFFERENCES for text in (f"{way} * scale", f"cast({way} * scale)")
         ),
     ),
     _converting(
