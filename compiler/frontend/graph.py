@@ -115,6 +115,8 @@ class GraphBuilder:
     # The model's inputs whose values something here had to know.
     wanted_inputs: set[str] = field(default_factory=set)
     recipes: dict[Any, Recipe] = field(default_factory=dict)  # by function
+    # Known values that are dequantised integers: these, their scale and zero point, as many as there are elements.
+    dequantised: dict[Value, tuple[Array, Array, Array]] = field(default_factory=dict)
     _instances: dict[Any, _Instance] = field(default_factory=dict)
     _origin: list[str] = field(default_factory=list)
     _depth: int = 0

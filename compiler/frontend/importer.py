@@ -42,6 +42,7 @@ from compiler.frontend.naming import described, node_name, operator_name, quoted
 from compiler.frontend.ordering import needed_nodes
 from compiler.frontend.padded_maps import PADDED
 from compiler.frontend.plain_windows import PLAIN
+from compiler.frontend.quantised_sums import QUANTISED, note_dequantised
 from compiler.frontend.scattered_rows import SCATTERED
 from compiler.frontend.schema import Schema, schema_of
 from compiler.frontend.schema_functions import function_body
@@ -55,7 +56,9 @@ from compiler.operators import Declared, find, refusals
 
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
-for _rewrites in (INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS):
+for _rewrites in (
+    QUANTISED, INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS,
+):  # fmt: skip
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -215,7 +218,9 @@ class Importer:
         """A node from tensors to tensors: computed now, or called; None when nothing is declared for it."""
         values = self._with_safe_indices(node, site.values)
         if not node.domain and (folded := self._folded(node, site, values, opset)) is not None:
-            return [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
+            known = [self.graph.constant(array, name) for array, name in zip(folded, node.output, strict=True)]
+            note_dequantised(self.graph, node.op_type, values, site.attributes, known[0])
+            return known
         if declared is None:
             return None
         position = _TYPE_INPUTS.get(node.op_type, len(values))

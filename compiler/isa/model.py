@@ -229,9 +229,9 @@ Computes = str | tuple[str, ...]
 
 def kept_where_positive(otherwise: str, condition: str = "") -> tuple[str, ...]:
     """The ways to write ``a`` where it is positive and something else where it is not, which at zero are the same."""
-    ways = (f"where(a > 0, a, {otherwise})", f"where(a >= 0, a, {otherwise})")
-    ways += (f"where(a < 0, {otherwise}, a)", f"where(a <= 0, {otherwise}, a)")
-    return tuple(f"{way}{condition and f' if {condition}'}" for way in ways)
+    kept = tuple(f"where(a {sign} 0, a, {otherwise})" for sign in (">", ">="))
+    changed = tuple(f"where(a {sign} 0, {otherwise}, a)" for sign in ("<", "<="))
+    return tuple(f"{way}{condition and f' if {condition}'}" for way in kept + changed)
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ def dynamic_zero_point(low: te.Tensor, scale: te.Tensor) -> te.Tensor:
 
 
 @operator("tilewright::Requantize", schedule="elementwise")
-def requantize(x: te.Tensor, factor: te.Tensor, zero_point: te.Tensor, *, to: int) -> te.Tensor:
+def requantize(x: te.Tensor, factor: te.Tensor | Constant, zero_point: te.Tensor | Constant, *, to: int) -> te.Tensor:
     """``x * factor`` rounded half to even, plus the zero point, saturated; factor and zero point broadcast to x."""
     dtype = onnx_dtype(to)
     return te.compute(
@@ -210,6 +210,6 @@ def _per_row(graph: Graph, value: Value) -> Value:
 
 def _requantised(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero_point: Value) -> Any:
     scales = [as_dtype(graph, scale, "float32") for scale in (a_scale, b_scale, y_scale)]
-    factor = graph.call("Div", graph.call("Mul", *scales[:2]), scales[2])
+    factor = graph.wide(graph.call("Div", graph.call("Mul", *scales[:2]), scales[2]))
     to = onnx_number(dtype_of(y_zero_point))
     return graph.call("tilewright::Requantize", sums, factor, y_zero_point, to=to)

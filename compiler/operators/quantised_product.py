@@ -61,13 +61,24 @@ def matmul_integer(
     result = graph.call("tilewright::Product", a, b)
     if p is not None:
         columns = graph.call("ReduceSum", graph.call("Cast", b, to=6), np.array([-2]), keepdims=True)
-        result = graph.call("tilewright::SubProduct", result, p, columns)
+        result = _less_product(graph, result, p, columns)
     if q is not None:
         rows = graph.call("ReduceSum", graph.call("Cast", a, to=6), np.array([-1]), keepdims=True)
         if p is not None:
             depth = np.array(shape_of(a)[-1], np.int32)
             rows = graph.call("Sub", rows, graph.call("Mul", p, depth))
         result = graph.call("tilewright::SubProduct", result, q, rows)
+    return result
+
+
+def _less_product(graph: Graph, sums: Value, p: Value, columns: Value) -> Value:
+    """``sums - p * columns``; what is known is a bias, with which sums begin."""
+    result: Value
+    if p.constant is None or columns.constant is None or p.constant.size > 1:
+        result = graph.call("tilewright::SubProduct", sums, p, columns)
+    else:
+        bias = (-p.constant.reshape(()).astype(np.int64) * columns.constant).astype(np.int32)
+        result = graph.call("Add", sums, bias.reshape(shape_of(columns)[-1:]) if bias.ndim == 2 else bias)
     return result
 
 

@@ -170,7 +170,11 @@ ROWS = [
     _converting(
         600, "vquant", _by_scalars(_quantised), "dst = a / scale rounded half to even, plus zero_point, saturated",
         (_A,), _SCALARS, FLOATS, (*_QUANTISED, "int16"), cost.DIVIDE + cost.CONVERT,
-        computes=("saturate(round(a / scale) + zero_point)", "saturate(round(a / scale)) if zero_point == 0"),
+        computes=(
+            "saturate(round(a / scale) + zero_point)",
+            "saturate(round(a / scale)) if zero_point == 0",
+            "saturate(round(a) + zero_point) if scale == 1",
+        ),
     ),
     _converting(
         601, "vquantt", _quantised, "dst = a / scale rounded half to even, plus zero_point, saturated; by tensors",
@@ -181,7 +185,9 @@ ROWS = [
         602, "vdequant", _by_scalars(_dequantised), "dst = (a - zero_point) * scale",
         (_A,), _SCALARS, (*_QUANTISED, "int16", "int32"), FLOATS,
         computes=tuple(
-            f"{text}{condition}" for way, condition in _DIFFERENCES for text in (f"{way} * scale", f"cast({way} * scale)")
+            f"{text}{condition}"
+            for way, condition in _DIFFERENCES
+            for text in (f"{way} * scale", f"cast({way} * scale)")
         ),
     ),
     _converting(

@@ -1,0 +1,170 @@
+"""Products of dequantised numbers as sums of the integers that these were, scaled once.
+
+matmul(dequantise(a), dequantise(b))  ->  dequantise(matmul_integer(a, b))
+conv(dequantise(x), dequantise(w))    ->  dequantise(conv_integer(x, w))
+
+The cube takes half as long for them as for fp16, and of what is known half of the bytes come from DDR; but sums have to
+be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.frontend.graph import Array, GraphBuilder, Value
+from compiler.frontend.inner_axes import Rewrite, Values
+from compiler.frontend.types import onnx_type
+from compiler.operators.convolution import convolution_windows
+from compiler.operators.quantised_convolution import integer_convolution
+from compiler.operators.windows import Windows
+
+_INTEGERS = ("int8", "uint8")
+_EXACT = 1e-3  # of a step: what is nearer to a whole number of them was one, but for rounding
+_MOST_TERMS = 2**15  # of a sum that int32 holds beside its bias
+_MOST_STEPS = 2**29
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    """What a value was before it was dequantised: integers, and the scale of all or of each column or channel."""
+
+    integers: Value
+    scale: Array
+    zero_point: Value | None
+
+
+def note_dequantised(
+    graph: GraphBuilder, operator: str, values: Values, attributes: Mapping[str, Any], result: Value
+) -> None:
+    """Remember what a value is made of that was dequantised just now, or is one that was and is turned."""
+    x = values[0]
+    if operator == "Transpose" and x in graph.dequantised:
+        order = attributes.get("perm")
+        integers, scale, zero = (np.transpose(array, order) for array in graph.dequantised[x])
+        graph.dequantised[result] = integers, scale, zero
+    elif operator == "DequantizeLinear" and x is not None and x.dtype in _INTEGERS and not attributes.get("block_size"):
+        axis = attributes.get("axis", 1)
+        own, *parameters = (None if value is None else value.constant for value in values)
+        if own is not None:
+            scale, zero = (_for_each(array, own.shape, axis) for array in (*parameters, None)[:2])
+            graph.dequantised[result] = own, scale, zero
+
+
+def _for_each(parameter: Array | None, shape: tuple[int, ...], axis: int) -> Array:
+    """Of each element; a zero point that is not there is zero."""
+    if parameter is None or parameter.size == 1:
+        return np.broadcast_to(np.zeros((), np.int32) if parameter is None else parameter.reshape(()), shape)
+    return np.broadcast_to(np.moveaxis(parameter.reshape(*(1,) * (len(shape) - 1), -1), -1, axis), shape)
+
+
+def of_product(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    a, b = values
+    return None if a is None or b is None else _scaled(graph, _given(graph, a), _known(graph, b), None)
+
+
+def of_gemm(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    a, b, *others = values
+    if a is None or b is None or attributes.get("transA") or {attributes.get(k, 1.0) for k in ("alpha", "beta")} != {1}:
+        return None
+    known, bias = _known(graph, b, turned=bool(attributes.get("transB"))), others[0] if others else None
+    return _scaled(graph, _given(graph, a), known, bias)
+
+
+def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    x, w, *others = values
+    if x is None or w is None or w not in graph.dequantised or attributes.get("group", 1) != 1:
+        return None
+    given, known = _given(graph, x), _around_zero(graph, *graph.dequantised[w], axis=0)
+    bias = others[0].constant if others and others[0] is not None else np.zeros(1)
+    if given is None or known is None or len(x.shape) < 3 or bias is None or math.prod(w.shape[1:]) > _MOST_TERMS:
+        return None
+    strides, pads, dilations = (attributes.get(name) for name in ("strides", "pads", "dilations"))
+    automatic = attributes.get("auto_pad", "NOTSET")
+    windows = convolution_windows(given.integers, known.integers, strides, pads, dilations, automatic, 1)
+    if math.prod(w.shape) < math.prod(x.shape) and (graph.types.wide or _is_padded(given, windows)):
+        return None
+    scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
+    steps = _steps(bias, scale)
+    added = graph.constant(steps) if others and steps is not None else None
+    sums = integer_convolution(graph, (given.integers, given.zero_point), (known.integers, None), added, windows, 1)
+    result = _dequantised(graph, sums, scale, 1)
+    if steps is None:
+        result = graph.call("Add", result, bias.reshape(-1, *(1,) * (len(x.shape) - 2)))
+    return result
+
+
+def _is_padded(given: _Quantised, windows: Windows) -> bool:
+    """Whether a map of integers is padded with something else than zero: the cube does not, so that is another kernel."""
+    zero = 0 if given.zero_point is None or given.zero_point.constant is None else int(given.zero_point.constant)
+    return any(windows.pads) and zero != (0 if given.integers.dtype == "int8" else 128)
+
+
+def _scaled(graph: GraphBuilder, a: _Quantised | None, b: _Quantised | None, bias: Value | None) -> Value | None:
+    """Their product, plus a bias; integers are added before, other numbers behind."""
+    if a is None or b is None or len(a.integers.shape) < 2 or a.integers.shape[-1] > _MOST_TERMS:
+        return None
+    scale = (a.scale.astype(np.float64) * b.scale).astype(np.float32)
+    sums = graph.call("MatMulInteger", a.integers, b.integers, a.zero_point, b.zero_point)
+    steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale)
+    if steps is not None:
+        sums, bias = graph.call("Add", sums, steps), None
+    result = _dequantised(graph, sums, scale, len(sums.shape) - 1)
+    return result if bias is None else graph.call("Add", result, bias)
+
+
+def _steps(bias: Array, scale: Array) -> Array | None:
+    """A bias as whole steps of sums, if it was some."""
+    steps = bias.astype(np.float64) / scale
+    whole = np.round(steps)
+    is_whole = np.abs(steps - whole).max(initial=0) < _EXACT and np.abs(steps).max(initial=0) < _MOST_STEPS
+    return whole.astype(np.int32) if is_whole else None
+
+
+def _dequantised(graph: GraphBuilder, sums: Any, scale: Array, axis: int) -> Value:
+    known = graph.wide(graph.constant(scale if scale.size > 1 else scale.reshape(())))
+    to = onnx_type(graph.types.wide or "float32")
+    result: Value = graph.call("DequantizeLinear", sums, known, axis=axis, output_dtype=to)
+    return result
+
+
+def _given(graph: GraphBuilder, value: Value) -> _Quantised | None:
+    """Of what runs find out: one scale and zero point for all."""
+    maker = graph.maker(value)
+    if maker is None or maker.operator != "DequantizeLinear" or maker.operands[0].dtype not in _INTEGERS:
+        return None
+    scale, zero = (maker.attributes.get(name) for name in ("x_scale", "x_zero_point"))
+    if len(maker.operands) != 1 or scale is None:
+        return None
+    integers = maker.operands[0]
+    zero_point = None if zero is None else graph.constant(np.array(zero, integers.dtype).reshape(()))
+    return _Quantised(integers, np.array(scale, np.float32).reshape(()), zero_point)
+
+
+def _known(graph: GraphBuilder, value: Value, *, turned: bool = False) -> _Quantised | None:
+    """Of known matrices, whose columns may have scales of their own; around zero, or so near it that they fit there."""
+    if value not in graph.dequantised or len(value.shape) != 2:
+        return None
+    integers, scale, zero = (array.T if turned else array for array in graph.dequantised[value])
+    return _around_zero(graph, integers, scale, zero, axis=1)
+
+
+def _around_zero(graph: GraphBuilder, integers: Array, scale: Array, zero: Array, axis: int) -> _Quantised | None:
+    """Those with a scale for each place on an axis, or for all."""
+    centred = integers.astype(np.int32) - zero
+    limits = np.iinfo(np.int8)
+    if not centred.size or centred.min() < limits.min or centred.max() > limits.max:
+        return None
+    of_places = np.moveaxis(scale, axis, 0).reshape(scale.shape[axis], -1)
+    if (of_places != of_places[:, :1]).any():
+        return None
+    each = of_places[:, 0]
+    known = graph.constant(np.ascontiguousarray(centred.astype(np.int8)))
+    return _Quantised(known, each if (each != each[0]).any() else each[0], None)
+
+
+QUANTISED: Mapping[str, Rewrite] = {"Conv": of_convolution, "Gemm": of_gemm, "MatMul": of_product}

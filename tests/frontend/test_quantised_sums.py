@@ -1,0 +1,137 @@
+"""What quantised models multiply after it was dequantised is multiplied as integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from compiler import api
+from compiler.frontend import Imported, import_model
+from models import checks
+from tests.frontend.cpu import check
+from tests.frontend.models import model, node
+from tests.frontend.test_affine_folding import operators
+
+RNG = np.random.default_rng(8)
+QUANTISED = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")]
+DEQUANTISED = node("DequantizeLinear", "w t v", "e", axis=1)
+
+
+def numbers(zero: Any, scale: float = 0.03) -> dict[str, np.ndarray]:
+    return {"s": np.float32(scale), "z": np.asarray(zero)}
+
+
+def weights(shape: tuple[int, ...], axis: int | None, zero: int = 0, dtype: Any = np.int8) -> dict[str, np.ndarray]:
+    """Integers with a scale for each place on an axis, or for all."""
+    limits, count = np.iinfo(dtype), () if axis is None else (shape[axis],)
+    scale = RNG.uniform(0.002, 0.01, count).astype(np.float32)
+    integers = RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return {"w": integers, "t": scale, "v": np.full(count, zero, dtype)}
+
+
+def product(shape: tuple[int, ...], known: dict[str, np.ndarray], *behind: Any) -> ModelProto:
+    nodes = [*QUANTISED, DEQUANTISED, *(behind or (node("MatMul", "d e", "y"),))]
+    return model(nodes, {"x": shape}, ["y"], known, opset=17)
+
+
+def given(*shape: int) -> dict[str, np.ndarray]:
+    return {"x": RNG.standard_normal(shape).astype(np.float32)}
+
+
+def kinds(imported: Imported, operator: str) -> set[str]:
+    """The types of what functions of an operator read and make."""
+    functions = [f for name, f in imported.module.functions.items() if name.name_hint != "main"]
+    return {str(p.dtype) for f in functions if str(f.attrs["tw.operator"]) == operator for p in f.params}
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.int8(-100), np.uint8(128), np.uint8(3)])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_a_product_is_of_integers(zero: Any, axis: int | None) -> None:
+    source = product((2, 5, 24), {**numbers(zero), **weights((24, 7), axis)})
+    imported = import_model(source.SerializeToString())
+    assert "tilewright::Product" in operators(imported) and "MatMul" not in operators(imported)
+    check(source, imported, given(2, 5, 24), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_are_not_about_zero_are_where_they_fit() -> None:
+    known = weights((24, 7), 1, 120, np.uint8)
+    near = {**known, "w": np.clip(known["w"], 20, 240)}
+    for own, is_exact in ((near, True), (known, False)):
+        source = product((5, 24), {**numbers(np.int8(0)), **own})
+        imported = import_model(source.SerializeToString())
+        assert ("tilewright::Product" in operators(imported)) is is_exact
+        check(source, imported, given(5, 24), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_bias_of_whole_steps_is_added_to_the_sums(is_whole: bool) -> None:
+    known = {**numbers(np.int8(-128)), **weights((7, 24), 0)}
+    steps = RNG.integers(-900, 900, 7) + (0 if is_whole else 0.4)
+    known["b"] = (steps * (known["s"].astype(np.float64) * known["t"])).astype(np.float32)
+    nodes = [*QUANTISED, node("DequantizeLinear", "w t v", "e", axis=0), node("Gemm", "d e b", "y", transB=1)]
+    source = model(nodes, {"x": (5, 24)}, ["y"], known, opset=17)
+    imported = import_model(source.SerializeToString())
+    assert kinds(imported, "tilewright::Product") == {"int8", "int32"}
+    assert ("float32" in kinds(imported, "Add")) is not is_whole
+    check(source, imported, given(5, 24), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.int8(-128), np.uint8(128), np.uint8(7)])
+@pytest.mark.parametrize("size", [4, 12])
+def test_a_convolution_is_of_integers_where_that_pays(zero: Any, size: int) -> None:
+    """What is padded with another number than zero takes a kernel of its own: of maps larger than the weights."""
+    known = {**numbers(zero), **weights((6, 8, 3, 3), 0), "b": RNG.standard_normal(6).astype(np.float32)}
+    convolved = node("Conv", "d e b", "y", pads=[1, 1, 1, 1], strides=[1, 2])
+    nodes = [*QUANTISED, node("DequantizeLinear", "w t v", "e", axis=0), convolved]
+    source = model(nodes, {"x": (1, 8, size, size)}, ["y"], known, opset=17)
+    imported = import_model(source.SerializeToString())
+    is_zero = int(zero) == (128 if zero.dtype == np.uint8 else 0)
+    pays = is_zero or 8 * size * size <= known["w"].size
+    assert ("int8" in kinds(imported, "tilewright::Convolution")) is pays
+    check(source, imported, given(1, 8, size, size), rtol=1e-5, atol=1e-5)
+
+
+def test_what_was_turned_is_known_still() -> None:
+    known = {**numbers(np.int8(5)), **weights((7, 24), 0)}
+    turned = [node("DequantizeLinear", "w t v", "f", axis=0), node("Transpose", "f", "e", perm=[1, 0])]
+    source = model([*QUANTISED, *turned, node("MatMul", "d e", "y")], {"x": (5, 24)}, ["y"], known, opset=17)
+    imported = import_model(source.SerializeToString())
+    assert "tilewright::Product" in operators(imported)
+    check(source, imported, given(5, 24), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [node("MatMul", "x e", "y")],  # not quantised
+        [node("Relu", "d", "r"), node("MatMul", "r e", "y")],
+        [node("Relu", "e", "r"), node("MatMul", "d r", "y")],
+    ],
+)
+def test_other_products_are_of_floats(behind: list[Any]) -> None:
+    source = product((5, 24), {**numbers(np.int8(0)), **weights((24, 7), 1)}, *behind)
+    imported = import_model(source.SerializeToString())
+    assert "MatMul" in operators(imported)
+    check(source, imported, given(5, 24), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("as_planned")
+@pytest.mark.parametrize("chip", ["tiny", "tw1", "tw2"])
+def test_results_are_those_of_integers_on_chips(chip: str) -> None:
+    source = product((9, 40), {**numbers(np.uint8(3)), **weights((40, 33), 1)})
+    inputs = given(9, 40)
+    found = api.compile(source, chip, cache=False).run(inputs, hazards=True)["y"]
+    (expected,) = checks.run(source, inputs).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_instructions_quantise_and_dequantise_at_once() -> None:
+    nodes = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "q"), node("DequantizeLinear", "q s z", "y")]
+    source = model(nodes, {"x": (64, 128)}, ["y"], numbers(np.int8(-128)), opset=17)
+    compiled = api.compile(source, "tw2", precision="fp16", cache=False)
+    (segment,) = compiled.model.segments
+    vector = [str(instr.row.mnemonic) for instr in segment.program.instrs if instr.row.mnemonic.startswith("v")]
+    assert vector == ["vrelu", "vquant", "vdequant"]
