@@ -227,8 +227,12 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from compiler.tir.from_zero import from_zero
     from compiler.tir.products import columns_second
     from compiler.tir.whole_axes import whole_axes
+    from compiler.tir.wide_sums import wide_sums
 
-    function = results[0] if _has_loops(results) else whole_axes(from_zero(te.create_prim_func([*tensors, *results])))
+    if _has_loops(results):
+        function = results[0]
+    else:
+        function = whole_axes(wide_sums(from_zero(te.create_prim_func([*tensors, *results]))))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):
