@@ -223,6 +223,7 @@ def _has_loops(results: Sequence[Any]) -> bool:
 def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     from tvm import te
 
+    from compiler.tir.bordered_reads import bordered_reads
     from compiler.tir.displacement import copies_in_order
     from compiler.tir.from_zero import from_zero
     from compiler.tir.products import columns_second
@@ -232,7 +233,8 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     if _has_loops(results):
         function = results[0]
     else:
-        function = whole_axes(wide_sums(from_zero(te.create_prim_func([*tensors, *results]))))
+        written = from_zero(te.create_prim_func([*tensors, *results]))
+        function = whole_axes(bordered_reads(wide_sums(written)))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):

@@ -14,15 +14,16 @@ What a stage is rewritten for:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import ir, s_tir, te, tirx
+from tvm import tirx
 
 from compiler.target import Chip
 from compiler.tiling.blocks import block_facts
+from compiler.tir.made_stages import made_stage, stages_of, with_stages
 from compiler.tir.products import adds_products, begins_with_zero, is_product
 from compiler.tir.sblocks import innermost
 from compiler.tir.scopes import ISA_DTYPE
@@ -38,18 +39,14 @@ Nest = tuple[Any, Any]  # a stage, and the buffer that it makes
 
 def with_made_operands(func: Any, chip: Chip) -> Any:
     """The function with matrices made for each sum of products that is none for the matrix unit as it is."""
-    root = func.body.block
-    nests, buffers = list[Any](), list(root.alloc_buffers)
-    for nest in root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]:
+    nests, buffers = list[Any](), list[Any]()
+    for nest in stages_of(func):
         blocks = [realize.block for realize in innermost(nest)]
         found = _Sum.of(blocks[0], chip) if len(blocks) == 1 and not is_product(blocks[0]) else None
         made, product = (found and found.by_matrices()) or ([], nest)
         nests += [*(stage for stage, _ in made), product]
         buffers += [buffer for _, buffer in made]
-    if len(buffers) == len(root.alloc_buffers):
-        return func
-    inner = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(nests), alloc_buffers=buffers)
-    return func.with_body(s_tir.SBlockRealize([], True, inner))
+    return with_stages(func, nests, buffers)
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class _Sum:
             at = {axis.var: place for axis, place in zip(before + behind, others, strict=True)}
             return self._factor(side, at | _digits(self.summed, depth))
 
-        return _stage(buffer, element), buffer
+        return made_stage(buffer, element), buffer
 
     def _product(self, made: Sequence[Nest | None]) -> Any:
         """The sum, of matrices where they are made."""
@@ -126,7 +123,7 @@ class _Sum:
             left, right = (value.astype(str(stored.dtype)) for value in values)
             return left * right
 
-        return _stage(stored, element, prod(map(_extent, self.summed)), str(self.block.name_hint))
+        return made_stage(stored, element, prod(map(_extent, self.summed)), str(self.block.name_hint))
 
     def _axes(self, side: int) -> tuple[list[Any], list[Any]]:
         """Of a matrix, the axes before that of the sum, and behind it."""
@@ -173,25 +170,3 @@ def _digits(axes: Sequence[Any], number: Any) -> dict[Any, Any]:
 
 def _declared(shape: Sequence[int], dtype: str, name: str) -> Any:
     return tirx.decl_buffer(shape, dtype, name, layout=None)
-
-
-def _stage(buffer: Any, element: Callable[..., Any], summed: int = 0, name: str = "") -> Any:
-    """The nest that fills a buffer, of elements by their indices; of sums over one more index where there is one."""
-    given = dict[Any, Any]()
-
-    def load(one: Any) -> Any:
-        shape = [int(extent) for extent in one.source.shape]
-        tensor = given.setdefault(one.source, te.placeholder(shape, str(one.source.dtype), one.source.name))
-        return tensor(*one.indices)
-
-    def value(*index: Any) -> Any:
-        if not summed:
-            return structural_map(element(*index), (ir.TensorLoad, load))
-        depth = te.reduce_axis((0, summed), "k")
-        return te.sum(structural_map(element(*index, depth.var), (ir.TensorLoad, load)), axis=depth)
-
-    shape = [int(extent) for extent in buffer.shape]
-    result = te.compute(shape, value, name or buffer.name)
-    func = te.create_prim_func([*given.values(), result])
-    buffers = dict(zip(func.params, (*given, buffer), strict=True))
-    return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))

@@ -11,11 +11,11 @@ Which stages are:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import s_tir, tirx
 
+from compiler.tir.made_stages import Names, made_stage, stages_of, with_stages
 from compiler.tir.products import adds_products, begins_with_zero, variables_in
 from compiler.tir.sblocks import in_other_buffers, innermost
 from compiler.tir.structure import structural_map
@@ -26,23 +26,17 @@ WIDE = "float32"
 
 def wide_sums(func: Any) -> Any:
     """The function of TE with such stages in two."""
-    root = func.body.block
-    stages = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    names = {buffer.name for buffer in (*func.params, *root.alloc_buffers)}  # blocks are called like what they make
-    nests, made = list[Any](), list[Any]()
-    for stage in stages:
+    names, nests, made = Names(func), list[Any](), list[Any]()
+    for stage in stages_of(func):
         blocks = [realize.block for realize in innermost(stage)]
         if len(blocks) != 1 or not _is_narrow(blocks[0]):
             nests.append(stage)
             continue
         result = blocks[0].body.buffer
-        sums = tirx.decl_buffer(list(result.shape), WIDE, _free(f"{result.name}_sums", names), layout=None)
-        nests += [_widened(stage, sums), _rounding(sums, result)]
+        sums = tirx.decl_buffer(list(result.shape), WIDE, names.free(f"{result.name}_sums"), layout=None)
+        nests += [_widened(stage, sums), made_stage(result, _rounded(sums, str(result.dtype)))]
         made.append(sums)
-    if not made:
-        return func
-    inner = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(nests), alloc_buffers=[*root.alloc_buffers, *made])
-    return func.with_body(s_tir.SBlockRealize([], True, inner))
+    return with_stages(func, nests, made)
 
 
 def _is_narrow(block: Any) -> bool:
@@ -55,14 +49,9 @@ def _is_narrow(block: Any) -> bool:
     return bool(summed) and summed <= left & right and bool((left - right) & kept) and bool((right - left) & kept)
 
 
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
 def _widened(stage: Any, sums: Any) -> Any:
+    """The sum in another buffer, after which its block is called: two of one name are not told apart."""
+
     def block_of(block: Any) -> Any:
         store = block.body
         factors = (tirx.Cast(WIDE, factor) for factor in (store.value.b.a, store.value.b.b))
@@ -74,11 +63,5 @@ def _widened(stage: Any, sums: Any) -> Any:
     return structural_map(stage, (s_tir.SBlock, block_of))
 
 
-def _rounding(sums: Any, result: Any) -> Any:
-    def rounded(*place: Sequence[Any]) -> Any:
-        return given(*place).astype(str(result.dtype))
-
-    given = te.placeholder(list(sums.shape), WIDE, sums.name)
-    func = te.create_prim_func([given, te.compute(list(result.shape), rounded, result.name)])
-    buffers = dict(zip(func.params, (sums, result), strict=True))
-    return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))
+def _rounded(sums: Any, dtype: str) -> Any:
+    return lambda *place: tirx.BufferLoad(sums, place).astype(dtype)

@@ -1,0 +1,60 @@
+"""Stages that take the place of others, or stand before them, written as TE writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir, s_tir, te, tirx
+
+from compiler.tir.structure import structural_map
+
+
+def made_stage(buffer: Any, element: Callable[..., Any], summed: int = 0, name: str = "") -> Any:
+    """The nest that fills a buffer, of elements by their indices; of sums over one more index where there is one."""
+    given = dict[Any, Any]()
+
+    def load(one: Any) -> Any:
+        shape = [int(extent) for extent in one.source.shape]
+        tensor = given.setdefault(one.source, te.placeholder(shape, str(one.source.dtype), one.source.name))
+        return tensor(*one.indices)
+
+    def value(*index: Any) -> Any:
+        if not summed:
+            return structural_map(element(*index), (ir.TensorLoad, load))
+        depth = te.reduce_axis((0, summed), "k")
+        return te.sum(structural_map(element(*index, depth.var), (ir.TensorLoad, load)), axis=depth)
+
+    shape = [int(extent) for extent in buffer.shape]
+    result = te.compute(shape, value, name or buffer.name)
+    func = te.create_prim_func([*given.values(), result])
+    buffers = dict(zip(func.params, (*given, buffer), strict=True))
+    return structural_map(func.body.block.body, (tirx.Var, lambda var: buffers.get(var, var)))
+
+
+def stages_of(func: Any) -> list[Any]:
+    """The nests of a function of TE, one after another."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def with_stages(func: Any, nests: list[Any], made: list[Any]) -> Any:
+    """The function with other nests, and the buffers that these need as well; the same where there are none."""
+    if not made:
+        return func
+    buffers = [*func.body.block.alloc_buffers, *made]
+    inner = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(nests), alloc_buffers=buffers)
+    return func.with_body(s_tir.SBlockRealize([], True, inner))
+
+
+class Names:
+    """Names of buffers, and of the blocks that make them, that a function does not have yet."""
+
+    def __init__(self, func: Any) -> None:
+        self._taken = {buffer.name for buffer in (*func.params, *func.body.block.alloc_buffers)}
+
+    def free(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
