@@ -132,8 +132,9 @@ def _attribute(name: str, value: Any) -> Any:
 
 
 def _element_type(dtype: str) -> int:
-    from compiler.frontend.types import is_compiled, onnx_type
+    from compiler.frontend.types import COMPILED, is_compiled, onnx_type
 
     if not is_compiled(dtype):
-        raise UsageError(Problem("TW0002", f"there are no tensors of {dtype!r}"))
+        hint = f"use {', '.join(COMPILED)}; what a model has of int64 is int32 on the chip, of float64 float32"
+        raise UsageError(Problem("TW0002", f"the chips have no elements of {dtype!r}", hint=hint))
     return onnx_type(dtype)

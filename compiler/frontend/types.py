@@ -43,6 +43,7 @@ _ONNX: dict[str, int] = {
     "int32": TensorProto.INT32,
     "bool": TensorProto.BOOL,
 }
+COMPILED = tuple(_ONNX)  # the element types that tensors of a compiled model have
 _NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in _ONNX}
 _WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 _PACKED = (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2)

@@ -105,6 +105,17 @@ def reduced_from(stage: str) -> TilewrightError:
     return UnsupportedError(Problem("TW2119", text, hint="leave it out, and add the value in a stage behind it"))
 
 
+def unknown_extent(stage: str, axis: str) -> TilewrightError:
+    text = f"stage {stage!r} has axis {axis!r} of a length that is not one number"
+    hint = "give it the greatest length, and choose by tirx.if_then_else what counts: te.sum(if_then_else(k < n, x, 0))"
+    return UnsupportedError(Problem("TW2119", text, hint=hint))
+
+
+def scanned(stage: str) -> TilewrightError:
+    hint = "sum over what came before: te.sum(tirx.if_then_else(k <= i, x[k], 0)); or return a PrimFunc with loops"
+    return UnsupportedError(Problem("TW2130", f"stage {stage!r} is a te.scan, of which TVM makes no loops", hint=hint))
+
+
 def reads_outside(stage: str, tensor: str, index: int, axis: int, extent: int) -> TilewrightError:
     text = f"stage {stage!r} reads {tensor!r} at {index} of axis {axis}, which has {extent} elements"
     return InvalidError(Problem("TW2129", text, hint="read what is there: tirx.if_then_else(condition, read, other)"))

@@ -226,6 +226,7 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from compiler.tir.bordered_reads import bordered_reads
     from compiler.tir.displacement import copies_in_order
     from compiler.tir.from_zero import from_zero
+    from compiler.tir.own_names import with_own_names
     from compiler.tir.products import columns_second
     from compiler.tir.whole_axes import whole_axes
     from compiler.tir.wide_sums import wide_sums
@@ -233,7 +234,7 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     if _has_loops(results):
         function = results[0]
     else:
-        written = from_zero(te.create_prim_func([*tensors, *results]))
+        written = from_zero(with_own_names(te.create_prim_func([*tensors, *results])))
         function = whole_axes(bordered_reads(wide_sums(written)))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)

@@ -48,24 +48,31 @@ def check_stages(results: Sequence[Any]) -> None:
         seen.add(tensor.op)
         if str(tensor.dtype) not in (*ISA_DTYPE, *ON_THE_HOST):
             raise refusals.stage_dtype(tensor.op.name, str(tensor.dtype), tuple(ISA_DTYPE))
-        if not isinstance(tensor.op, te.ComputeOp):
+        if isinstance(tensor.op, te.ScanOp):
+            raise refusals.scanned(tensor.op.name)
+        if not isinstance(tensor.op, te.ComputeOp | te.ExternOp):
             continue
-        _check_reductions(tensor.op)
         calls: list[Any] = []
-        for value in tensor.op.body:
+        is_computed = isinstance(tensor.op, te.ComputeOp)
+        for value in tensor.op.body if is_computed else [tensor.op.body]:
             structural_walk(value, (ir.Call, calls.append))
         for call in calls:
             name = str(getattr(call.op, "name", call.op))
             if name in _OUTSIDE:
                 raise refusals.calls_outside(tensor.op.name, name)
-        check_reads(tensor.op, calls)
-        waiting += list(tensor.op.input_tensors)
+        if is_computed:
+            _check_reductions(tensor.op)
+            check_reads(tensor.op, calls)
+        waiting += list(tensor.op.input_tensors if is_computed else tensor.op.inputs)
 
 
 def _check_reductions(stage: Any) -> None:
-    """TE takes conditions and initial values, but makes loops without them."""
+    """TE takes conditions, initial values and lengths that change, but makes loops without them."""
     from tvm import tirx
 
+    for axis in (*stage.axis, *stage.reduce_axis):
+        if not isinstance(axis.dom.extent, tirx.IntImm):
+            raise refusals.unknown_extent(stage.name, str(axis.var.name))
     for value in stage.body:
         if not isinstance(value, tirx.Reduce):
             continue

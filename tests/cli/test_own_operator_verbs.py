@@ -102,7 +102,7 @@ def test_compile_op_makes_an_artifact(capsys: Capture) -> None:
     [
         (["com.example::Nothing"], 5, "TW2122"),
         (["com.example::Scaled", "--input", "x=float32"], 2, "is no type of a tensor"),
-        (["com.example::Scaled", "--input", "x=float12[3]"], 2, "there are no tensors of 'float12'"),
+        (["com.example::Scaled", "--input", "x=float12[3]"], 2, "the chips have no elements of 'float12'"),
         (["com.example::Scaled", "--input", "x=int8[3000000000]"], 4, "more elements than the limit"),
         (["com.example::Scaled", "--input", f"x=int8[{10**22}]"], 4, "more elements than the limit"),
         (["com.example::Scaled", "--input", "z=float32[3]"], 2, "has no input 'z'"),

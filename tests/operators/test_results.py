@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from compiler.errors import InvalidError, TilewrightError, UnsupportedError
 from compiler.operators import TensorType, find_called, operator
@@ -67,6 +67,25 @@ def those_before(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda i: te.sum(x[i - k], axis=k), "before")
 
 
+def of_changing_length(x: te.Tensor) -> te.Tensor:
+    def total(i: Any) -> Any:
+        k = te.reduce_axis((0, i + 1), "k")
+        return te.sum(x[k], axis=k)
+
+    return te.compute(x.shape, total, "parts")
+
+
+def in_steps(x: te.Tensor) -> te.Tensor:
+    state = te.placeholder(x.shape, x.dtype, "state")
+    first = te.compute((1,), lambda i: x[i], "first")
+    step = te.compute(x.shape, lambda i: state[i - 1] + x[i], "step")
+    return te.scan(first, step, state, [x], name="in_steps")
+
+
+def sorted_elements(x: te.Tensor) -> te.Tensor:
+    return topi.sort(x)
+
+
 @pytest.mark.parametrize(
     "function, kind, code, message",
     [
@@ -78,6 +97,9 @@ def those_before(x: te.Tensor) -> te.Tensor:
         (place_of_largest, UnsupportedError, "TW2118", "stage 'largest' reduces several values at once"),
         (sum_of_first, UnsupportedError, "TW2119", "stage 'first' reduces under a condition"),
         (sum_and_more, UnsupportedError, "TW2119", "stage 'more' begins its reduction with a value of its own"),
+        (of_changing_length, UnsupportedError, "TW2119", "stage 'parts' has axis 'k' of a length that is not"),
+        (in_steps, UnsupportedError, "TW2130", "stage 'in_steps' is a te.scan"),
+        (sorted_elements, UnsupportedError, "TW2117", "calls a function that is not of TE (tirx.tvm_call_packed)"),
         (next_ones, InvalidError, "TW2129", "stage 'next' reads 'x' at 3 of axis 0, which has 3 elements"),
         (those_before, InvalidError, "TW2129", "stage 'before' reads 'x' at -2 of axis 0"),
         (from_outside, UnsupportedError, "TW2117", "stage 'sine' calls a function that is not of TE"),
