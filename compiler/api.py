@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.arguments import PATH, expect, expect_count, sources
+from compiler.arguments import PATH, expect, expect_count, expect_shapes, expect_sizes, sources
 from compiler.errors import InputError, Problem, UnsupportedError, UsageError
 from compiler.runtime.loaded import LoadedModel
 from compiler.runtime.loaded import load as load_model
@@ -41,6 +41,7 @@ class Artifact:
         """Write the file that `load` and the command read; it appears whole or not at all."""
         from compiler.artifact import write_model
 
+        expect("where it is saved", path, PATH, "a path")
         write_model(path, self.model)
 
     def to_bytes(self) -> bytes:
@@ -100,6 +101,8 @@ def compile(
 
     if tune is not None:
         expect_count("tune", tune, "tiles", least=0)
+    expect_shapes("shapes", shapes or {})
+    expect_sizes("dims", dims or {})
     if jobs is not None:
         expect_count("jobs", jobs, "processes")
     if schedule is not None:

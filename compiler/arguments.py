@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -21,6 +21,23 @@ def expect_count(name: str, value: Any, of: str, least: int = 1) -> None:
     expect(name, value, (Integral,), f"a number of {of}")
     if value < least:
         raise UsageError(Problem("TW0002", f"{name} is {value}, but must be a number of {of}, at least {least}"))
+
+
+def expect_sizes(name: str, given: Any) -> None:
+    """Numbers by name."""
+    expect(name, given, (Mapping,), "numbers by name")
+    for key, value in given.items():
+        expect(f"{name}[{key!r}]", value, (Integral,), "a number")
+
+
+def expect_shapes(name: str, given: Any) -> None:
+    """Shapes by name."""
+    expect(name, given, (Mapping,), "shapes by name")
+    for key, value in given.items():
+        wanted = "a shape, as (1, 3, 224, 224)"
+        expect(f"{name}[{key!r}]", value, (Sequence,), wanted)
+        for size in value:
+            expect(f"{name}[{key!r}]", size, (Integral,), f"{wanted}, of numbers")
 
 
 def sources(ops: Any) -> tuple[str | os.PathLike[str], ...]:

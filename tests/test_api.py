@@ -61,6 +61,10 @@ def test_a_model_is_a_path_bytes_or_a_model_and_a_chip_a_name_a_file_or_a_chip(t
         ({"schedule": 3}, "schedule must be a path"),
         ({"tune": 1.5}, "tune must be a number of tiles; this is a float"),
         ({"tune": -1}, "tune is -1, but must be a number of tiles, at least 0"),
+        ({"dims": [1]}, "dims must be numbers by name; this is a list"),
+        ({"dims": {"n": "4"}}, r"dims\['n'\] must be a number; this is a str"),
+        ({"shapes": {"x": 3}}, r"shapes\['x'\] must be a shape, as \(1, 3, 224, 224\); this is a int"),
+        ({"shapes": {"x": "1x3"}}, r"shapes\['x'\] must be a shape, as \(1, 3, 224, 224\), of numbers; this is a str"),
         ({"jobs": 0}, "jobs is 0, but must be a number of processes, at least 1"),
     ],
 )

@@ -32,6 +32,7 @@ MAX_FILE_BYTES = 4 << 20
 _HEADING = "[pieces]  # in which each call runs, in order: depth first where each count divides the one before it"
 _BY_ROWS = "rows = true  # each on some rows of images"
 _TAIL = re.compile(r"\s*\[\[?\s*[\"']?tail[\"']?\s*\]")
+_TABLE = re.compile(r"\s*\[\[?\s*[\"']?([^\"'\]]+?)[\"']?\s*\]")
 _KEY = re.compile(r"""\s*(?:["']?pieces["']?\s*\.\s*)?(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
 
@@ -59,7 +60,7 @@ def parse_schedule(text: str, file: str = "<schedule>") -> Manual:
         raise InvalidError(Problem("TW2630", "arrays or tables are nested too deeply", Place(file))) from error
     lines = dict[str, int]()
     for number, line in enumerate(text.split("\n"), 1):
-        if found := _KEY.match(line):
+        if found := _KEY.match(line) or _TABLE.match(line):
             lines.setdefault(next(group for group in found.groups() if group is not None), number)
     problems = Diagnostics()
 

@@ -204,7 +204,7 @@ def test_what_does_not_fit_the_model_is_named(changed: tuple[str, str], code: st
 
 
 @pytest.mark.parametrize(("text", "line"), [
-    ("clusters = -1", 1), ("x = 1", 1),
+    ("clusters = -1", 1), ("x = 1", 1), ("clusters = 1\n[piecez]\na = 1", 2),
     ("\nclusters = 'two'", 2), ("[pieces]\n'a' = 1\nb = 1.5", 3), ("[pieces]\na = ", 2),
     ("[pieces]\na = 1\nb = { pieces = 0 }", 3), ("[pieces]\na = { pieces = 1, after_all = 1 }", 2),
     ("[pieces]\n\na = { pieces = 1, break = true }", 3),
