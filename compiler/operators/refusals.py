@@ -90,7 +90,7 @@ def calls_outside(stage: str, name: str) -> TilewrightError:
 
 
 def several_reduced(stage: str) -> TilewrightError:
-    text = f"stage {stage!r} reduces several values at once"
+    text = f"stage {stage!r} reduces several values at once, which need each other"
     return UnsupportedError(Problem("TW2118", text, hint="reduce one after another, or return a PrimFunc with loops"))
 
 

@@ -123,7 +123,7 @@ class Declared:
     ) -> Any:
         """The operator as a ``tirx.PrimFunc``: its parameters are the inputs that are tensors, then the outputs."""
         tensors, results, attrs = self._results(inputs, attributes, opset, outputs)
-        return _function(tensors, results, attrs)
+        return self._made(tensors, results, attrs)
 
     def kernels(
         self,
@@ -139,8 +139,14 @@ class Declared:
         """
         tensors, results, attrs = self._results(inputs, attributes, opset, outputs)
         if len(results) == 1 or _has_loops(results):
-            return (_function(tensors, results, attrs),)
-        return tuple(_function(tensors, (result,), attrs) for result in results)
+            return (self._made(tensors, results, attrs),)
+        return tuple(self._made(tensors, (result,), attrs) for result in results)
+
+    def _made(self, tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        try:
+            return _function(tensors, results, attrs)
+        except TilewrightError as error:
+            raise self._named(error) from error
 
     def _results(
         self,
@@ -228,13 +234,16 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from compiler.tir.from_zero import from_zero
     from compiler.tir.own_names import with_own_names
     from compiler.tir.products import columns_second
+    from compiler.tir.reductions_apart import reduces_several, reductions_apart
     from compiler.tir.whole_axes import whole_axes
     from compiler.tir.wide_sums import wide_sums
 
     if _has_loops(results):
         function = results[0]
     else:
-        written = from_zero(with_own_names(te.create_prim_func([*tensors, *results])))
+        written = reductions_apart(from_zero(with_own_names(te.create_prim_func([*tensors, *results]))))
+        if (stage := reduces_several(written)) is not None:
+            raise refusals.several_reduced(stage)
         function = whole_axes(bordered_reads(wide_sums(written)))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)

@@ -76,8 +76,6 @@ def _check_reductions(stage: Any) -> None:
     for value in stage.body:
         if not isinstance(value, tirx.Reduce):
             continue
-        if len(value.source) > 1:
-            raise refusals.several_reduced(stage.name)
         if not (isinstance(value.condition, tirx.IntImm) and int(value.condition)):
             raise refusals.reduced_under_condition(stage.name)
         if len(value.init):

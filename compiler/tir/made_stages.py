@@ -40,10 +40,13 @@ def stages_of(func: Any) -> list[Any]:
 
 def with_stages(func: Any, nests: list[Any], made: list[Any]) -> Any:
     """The function with other nests, and the buffers that these need as well; the same where there are none."""
-    if not made:
-        return func
-    buffers = [*func.body.block.alloc_buffers, *made]
-    inner = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(nests), alloc_buffers=buffers)
+    return with_nests(func, nests, [*func.body.block.alloc_buffers, *made]) if made else func
+
+
+def with_nests(func: Any, nests: list[Any], buffers: list[Any]) -> Any:
+    """The function with other nests, and all the buffers that these need besides its own."""
+    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
+    inner = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
     return func.with_body(s_tir.SBlockRealize([], True, inner))
 
 

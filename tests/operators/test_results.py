@@ -39,13 +39,13 @@ def from_outside(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda i: tirx.call_pure_extern("float32", "sinf", x[i]), "sine")
 
 
-def place_of_largest(x: te.Tensor) -> te.Tensor:
-    def larger(a: Any, b: Any) -> Any:
-        return [tirx.Select(a[1] >= b[1], one, other) for one, other in zip(a, b, strict=True)]
+def weighted(x: te.Tensor) -> te.Tensor:
+    def joined(a: Any, b: Any) -> list[Any]:
+        return [a[0] + b[0] * a[1], a[1] * b[1]]
 
-    reducer = te.comm_reducer(larger, lambda *types: [tirx.const(-1, types[0]), tirx.min_value(types[1])], "largest")
+    reducer = te.comm_reducer(joined, lambda *types: [tirx.const(0.0, types[0]), tirx.const(1.0, types[1])])
     k = te.reduce_axis((0, 3), "k")
-    return te.compute((1,), lambda i: reducer((k, x[k]), axis=k), "largest")[0]
+    return te.compute((1,), lambda i: reducer((x[k], x[k]), axis=k), "weighted")[0]
 
 
 def sum_of_first(x: te.Tensor) -> te.Tensor:
@@ -94,7 +94,7 @@ def sorted_elements(x: te.Tensor) -> te.Tensor:
         (its_input, InvalidError, "TW2115", "returns its input 'x' as it is"),
         (one_of_two, InvalidError, "TW2115", "returns 1 tensors, but its annotation says 2"),
         (wide, UnsupportedError, "TW2116", "stage 'inner' has elements of float64"),
-        (place_of_largest, UnsupportedError, "TW2118", "stage 'largest' reduces several values at once"),
+        (weighted, UnsupportedError, "TW2118", "stage 'weighted' reduces several values at once"),
         (sum_of_first, UnsupportedError, "TW2119", "stage 'first' reduces under a condition"),
         (sum_and_more, UnsupportedError, "TW2119", "stage 'more' begins its reduction with a value of its own"),
         (of_changing_length, UnsupportedError, "TW2119", "stage 'parts' has axis 'k' of a length that is not"),
