@@ -235,6 +235,7 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     from compiler.tir.own_names import with_own_names
     from compiler.tir.products import columns_second
     from compiler.tir.reductions_apart import reduces_several, reductions_apart
+    from compiler.tir.turned_reads import turned_reads
     from compiler.tir.whole_axes import whole_axes
     from compiler.tir.wide_sums import wide_sums
 
@@ -244,7 +245,7 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
         written = reductions_apart(from_zero(with_own_names(te.create_prim_func([*tensors, *results]))))
         if (stage := reduces_several(written)) is not None:
             raise refusals.several_reduced(stage)
-        function = whole_axes(bordered_reads(wide_sums(written)))
+        function = whole_axes(turned_reads(bordered_reads(wide_sums(written))))
     if attrs["tw.schedule"] == "matmul":
         function = columns_second(function)
     if attrs["tw.schedule"] in MAY_BE_VIEWS and copies_in_order(function):

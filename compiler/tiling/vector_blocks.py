@@ -54,7 +54,17 @@ def inline_elementwise(sch: Any) -> None:
         reordered = isinstance(read_pattern(sch.get(consumers[0]), facts.writes[0]), str)
         if reordered and any(_reads_besides(sch, block, buffer) for buffer in facts.reads):
             continue
+        if facts.copies and _reads_in_another_order(sch.get(consumers[0]), sch.get(block), facts.reads[0]):
+            continue
         sch.compute_inline(block)
+
+
+def _reads_in_another_order(one: Any, other: Any, buffer: Any) -> bool:
+    """Whether both read all of a buffer, each along other axes: a tile of the one is no tile of the other."""
+    if not any(region.source.same_as(buffer) for region in one.reads):
+        return False
+    first, second = read_pattern(one, buffer), read_pattern(other, buffer)
+    return first != second and not isinstance(first, str) and not isinstance(second, str)
 
 
 def without_tables(func: Any) -> Any:

@@ -26,10 +26,9 @@ from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_equal
 
 from compiler.tir.conditions import constant, negated
-from compiler.tir.made_stages import Names, made_stage, stages_of, with_stages
-from compiler.tir.rewriter import substitute
+from compiler.tir.made_stages import Names, is_plain, made_stage, reading, stages_of, with_stages
 from compiler.tir.sblocks import innermost
-from compiler.tir.structure import structural_map, structural_walk
+from compiler.tir.structure import structural_walk
 
 CONDITIONALS = ("prim.if_then_else", "tirx.if_then_else")
 EDGE, AROUND = "edge", "around"
@@ -63,7 +62,7 @@ def bordered_reads(func: Any) -> Any:
     names, nests, made = Names(func), list[Any](), list[Any]()
     for nest in stages_of(func):
         blocks = [realize.block for realize in innermost(nest)]
-        if len(blocks) != 1 or not _is_plain(blocks[0]):
+        if len(blocks) != 1 or not is_plain(blocks[0]):
             nests.append(nest)
             continue
         (block,) = blocks
@@ -74,24 +73,8 @@ def bordered_reads(func: Any) -> Any:
             made.append(buffer)
             nests.append(made_stage(buffer, border.element))
             with_border |= {read.node: tirx.BufferLoad(buffer, border.place(read)) for read in reads}
-        nests.append(_reading(block, with_border) if with_border else nest)
+        nests.append(reading(block, with_border) if with_border else nest)
     return with_stages(func, nests, made)
-
-
-def _is_plain(block: Any) -> bool:
-    """Whether each element is a value of its own (4), stored where the axes say."""
-    store = block.body
-    if block.init is not None or not isinstance(store, tirx.BufferStore) or len(block.annotations):
-        return False
-    axes = [axis.var for axis in block.iter_vars]
-    return len(axes) == len(store.indices) and all(i.same_as(v) for i, v in zip(store.indices, axes, strict=True))
-
-
-def _reading(block: Any, other: Mapping[Any, Any]) -> Any:
-    axes = [axis.var for axis in block.iter_vars]
-    kinds = [(kind, lambda node: other.get(node, node)) for kind in (ir.Call, tirx.Select, ir.TensorLoad)]
-    value = structural_map(block.body.value, kinds)
-    return made_stage(block.body.buffer, lambda *at: substitute(value, dict(zip(axes, at, strict=True))))
 
 
 def _bordered(block: Any) -> Iterator[list[_Read]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
 
+from compiler.tir.rewriter import substitute
 from compiler.tir.structure import structural_map
 
 
@@ -48,6 +49,23 @@ def with_nests(func: Any, nests: list[Any], buffers: list[Any]) -> Any:
     body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
     inner = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
     return func.with_body(s_tir.SBlockRealize([], True, inner))
+
+
+def is_plain(block: Any) -> bool:
+    """Whether each element that a block makes is a value of its own, stored where the axes say."""
+    store = block.body
+    if block.init is not None or not isinstance(store, tirx.BufferStore) or len(block.annotations):
+        return False
+    axes = [axis.var for axis in block.iter_vars]
+    return len(axes) == len(store.indices) and all(i.same_as(v) for i, v in zip(store.indices, axes, strict=True))
+
+
+def reading(block: Any, other: Mapping[Any, Any]) -> Any:
+    """The nest of a plain block with something else in the place of loads, calls and choices."""
+    axes = [axis.var for axis in block.iter_vars]
+    kinds = [(kind, lambda node: other.get(node, node)) for kind in (ir.Call, tirx.Select, ir.TensorLoad)]
+    value = structural_map(block.body.value, kinds)
+    return made_stage(block.body.buffer, lambda *at: substitute(value, dict(zip(axes, at, strict=True))))
 
 
 class Names:
