@@ -24,7 +24,7 @@ import numpy as np
 from compiler.errors import TilewrightError
 from compiler.operators import own_schedules, refusals
 from compiler.operators.graph import Graph
-from compiler.operators.results import check_results, check_stages
+from compiler.operators.results import check_lengths, check_results, check_stages
 from compiler.operators.signature import Signature
 
 SCHEDULES: dict[str, str] = {
@@ -242,7 +242,9 @@ def _function(tensors: Sequence[Any], results: Sequence[Any], attrs: Mapping[str
     if _has_loops(results):
         function = results[0]
     else:
-        written = reductions_apart(from_zero(with_own_names(te.create_prim_func([*tensors, *results]))))
+        made = te.create_prim_func([*tensors, *results])
+        check_lengths(made)
+        written = reductions_apart(from_zero(with_own_names(made)))
         if (stage := reduces_several(written)) is not None:
             raise refusals.several_reduced(stage)
         function = whole_axes(turned_reads(bordered_reads(wide_sums(written))))

@@ -67,12 +67,9 @@ def check_stages(results: Sequence[Any]) -> None:
 
 
 def _check_reductions(stage: Any) -> None:
-    """TE takes conditions, initial values and lengths that change, but makes loops without them."""
+    """TE takes conditions and initial values, but makes loops without them."""
     from tvm import tirx
 
-    for axis in (*stage.axis, *stage.reduce_axis):
-        if not isinstance(axis.dom.extent, tirx.IntImm):
-            raise refusals.unknown_extent(stage.name, str(axis.var.name))
     for value in stage.body:
         if not isinstance(value, tirx.Reduce):
             continue
@@ -80,6 +77,19 @@ def _check_reductions(stage: Any) -> None:
             raise refusals.reduced_under_condition(stage.name)
         if len(value.init):
             raise refusals.reduced_from(stage.name)
+
+
+def check_lengths(func: Any) -> None:
+    """Every axis of the loops that TVM made of stages has a length that is one number."""
+    from tvm import tirx
+
+    from compiler.tir.made_stages import stages_of
+    from compiler.tir.sblocks import innermost
+
+    for block in (realize.block for stage in stages_of(func) for realize in innermost(stage)):
+        for axis in block.iter_vars:
+            if not isinstance(axis.dom.extent, tirx.IntImm):
+                raise refusals.unknown_extent(str(block.name_hint), str(axis.var.name).removeprefix("v_"))
 
 
 _OUTSIDE = frozenset({

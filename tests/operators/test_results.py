@@ -133,3 +133,14 @@ def test_what_may_be_read_is(element: Callable[[Any, Any], Any]) -> None:
 
     operator("test::Right", schedule="elementwise")(chosen)
     assert find_called("test::Right").kernels([TensorType((3,), "float32")], {})
+
+
+def test_lengths_that_are_one_number_in_the_end_are_taken() -> None:
+    def pooled(x: te.Tensor) -> te.Tensor:
+        return topi.nn.adaptive_pool(x, (3, 3), "avg")
+
+    operator("test::Pooled", schedule="pooling")(pooled)
+    (kernel,) = find_called("test::Pooled").kernels([TensorType((1, 2, 12, 9), "float32")], {})
+    assert kernel.attrs["tw.schedule"] == "pooling"
+    with pytest.raises(UnsupportedError, match="of a length that is not one number"):
+        find_called("test::Pooled").kernels([TensorType((1, 2, 11, 10), "float32")], {})
