@@ -234,7 +234,7 @@ class GraphBuilder:
         results = tuple(
             self.constant(np.empty(t.shape, numpy_dtype(t.dtype)))
             if 0 in t.shape
-            else Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, _type_like(t, values))
+            else Value(name if len(instance.results) == 1 else f"{name}_{at}", t.shape, t.dtype, type_like(t, values))
             for at, t in enumerate(instance.results)
         )
         nodes = (self.origin,) if self._origin else ()
@@ -357,7 +357,7 @@ def _what_to_write(error: Exception) -> str:
     return ""
 
 
-def _type_like(result: TensorType, values: Sequence[Value | None]) -> int:
+def type_like(result: TensorType | Value, values: Sequence[Value | None]) -> int:
     """The ONNX element type of a result that no schema has: that of the first value that is compiled to the same."""
     alike = (value.element_type for value in values if value is not None and value.dtype == result.dtype)
     return next(alike, onnx_type(result.dtype))

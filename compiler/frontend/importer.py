@@ -32,7 +32,7 @@ from compiler.frontend.decided_logic import DECIDED
 from compiler.frontend.folding import fold
 from compiler.frontend.gathered_grids import GRIDS
 from compiler.frontend.gathered_rows import GATHERED
-from compiler.frontend.graph import GraphBuilder, Value
+from compiler.frontend.graph import GraphBuilder, Value, type_like
 from compiler.frontend.inner_axes import INNER_AXES, Rewrite
 from compiler.frontend.joined_windows import WINDOWS
 from compiler.frontend.known_indices import BY_INDICES, INDICES, check_known_indices
@@ -66,6 +66,8 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
 # The inputs that are there to say the type of the result.
 _TYPE_INPUTS = {"CastLike": 1, "QuantizeLinear": 2}
+_DECLARE_IT = "declare it with @operator or @composition, and load the file: --ops FILE, or ops= in Python"
+_OWN_LAYOUT = "onnxruntime writes it for one processor: let it optimise up to ORT_ENABLE_EXTENDED only"
 _SHOWN_NODES = 3
 
 
@@ -209,7 +211,10 @@ class Importer:
         if results is None:
             return self._expanded(node, site, opset)
         for position, (name, result) in enumerate(zip(node.output, results, strict=False)):
-            result.name_once(name, schema.output_type(position, bound, site.attributes) if schema else None)
+            known = None if schema is None else schema.output_type(position, bound, site.attributes)
+            if schema is None and result.dtype == self.types.wide and result.element_type not in types:
+                known = type_like(result, site.values)
+            result.name_once(name, known)
         return results
 
     def _tensor_results(
@@ -356,7 +361,7 @@ class Importer:
             names = ", ".join(map(quoted, nodes[:_SHOWN_NODES]))
             more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
             text = f"operator {quoted(operator)} is not supported (nodes {names}{more})"
-            hint = "declare it with @operator or @composition, and load the file: --ops FILE, or ops= in Python"
+            hint = _OWN_LAYOUT if operator.startswith("com.microsoft.nchwc::") else _DECLARE_IT
             problem = Problem("TW2030", text, self._place, hint)
             self._problems.setdefault(UnsupportedError, []).append(problem)
         # What is wrong is told before what is missing here: the second may follow from the first.

@@ -12,7 +12,7 @@ from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
 
-_HIDDEN = -10000.0  # what is added to the score of a key that a mask hides, where nothing else is said
+HIDDEN = -10000.0  # what is added to the score of a key that a mask hides, where nothing else is said
 
 
 @composition("com.microsoft::Attention")
@@ -29,7 +29,7 @@ def attention(
     unidirectional: bool = False,
     qkv_hidden_sizes: tuple[int, ...] | None = None,
     scale: float | None = None,
-    mask_filter_value: float = _HIDDEN,
+    mask_filter_value: float = HIDDEN,
     do_rotary: bool = False,
     rotary_embedding_dim: int = 0,
     past_present_share_buffer: bool = False,
@@ -42,14 +42,32 @@ def attention(
     sizes = qkv_hidden_sizes or (shape_of(weights)[1] // 3,) * 3
     if len(sizes) != 3 or sum(sizes) != shape_of(weights)[1]:
         raise refusals.wrong_shape(f"the columns must be those of {list(sizes)}", weights=weights)
+    return attention_of_product(
+        graph, product, sizes, mask_index, past, attention_bias, num_heads, unidirectional, scale, mask_filter_value
+    )
+
+
+def attention_of_product(
+    graph: Graph,
+    product: Value,
+    sizes: tuple[int, ...],
+    mask_index: Value | None,
+    past: Value | None,
+    attention_bias: Value | None,
+    heads: int,
+    causal: bool,
+    scale: float | None,
+    hidden: float,
+) -> tuple[Any, ...]:
+    """Of queries, keys and values beside each other; also keys and values with the past before them, if any."""
     q, k, v = graph.call("Split", product, np.array(sizes), axis=2)
     earlier = None, None
     if past is not None:
         halves = graph.call("Split", past, np.array([1, 1]), axis=0)
         earlier = tuple(graph.call("Squeeze", each, np.array([0])) for each in halves)
     keys = shape_of(k)[1] + (0 if past is None else shape_of(past)[3])
-    mask = _bias(graph, mask_index, attention_bias, keys, mask_filter_value, result_dtype(x))
-    result, all_keys, all_values, _ = _attended(graph, q, k, v, mask, earlier, num_heads, unidirectional, scale)
+    mask = _bias(graph, mask_index, attention_bias, keys, hidden, result_dtype(product))
+    result, all_keys, all_values, _ = _attended(graph, q, k, v, mask, earlier, heads, causal, scale)
     if past is None:
         return (result,)
     both = [graph.call("Unsqueeze", each, np.array([0])) for each in (all_keys, all_values)]
@@ -71,7 +89,7 @@ def multi_head_attention(
     num_heads: int,
     scale: float | None = None,
     unidirectional: bool = False,
-    mask_filter_value: float = _HIDDEN,
+    mask_filter_value: float = HIDDEN,
 ) -> tuple[Any, Any, Any]:
     """q is [batch, sequence, width], or all three in one as [batch, sequence, heads, 3, width of a head]; k and v may
     be by heads already. Also keys and values with the past before them.

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from compiler.operators import refusals
-from compiler.operators.broadcast import result_dtype, shape_of
-from compiler.operators.cast import as_dtype
+from compiler.operators.broadcast import shape_of
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
 
@@ -162,15 +161,15 @@ def qlinear_average_pool(
     count_include_pad: bool = False,
     channels_last: bool = False,
 ) -> Any:
-    if channels_last:
-        raise refusals.unsupported("an average pool whose channels come last")
     given = {
         "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "auto_pad": auto_pad, "ceil_mode": ceil_mode,
         "count_include_pad": count_include_pad,
     }  # fmt: skip
     attributes = {name: value for name, value in given.items() if value is not None}
-    result = graph.call("AveragePool", _floats(graph, x, x_scale, x_zero_point), **attributes)
-    return _rounded(graph, result, y_scale, y_zero_point)
+    first = _channels_first(graph, x) if channels_last else x
+    result = graph.call("AveragePool", _floats(graph, first, x_scale, x_zero_point), **attributes)
+    rounded = _rounded(graph, result, y_scale, y_zero_point)
+    return _channels_last(graph, rounded) if channels_last else rounded
 
 
 @composition("com.microsoft::NhwcMaxPool")
@@ -190,10 +189,51 @@ def nhwc_max_pool(
         "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations, "auto_pad": auto_pad,
         "ceil_mode": ceil_mode,
     }  # fmt: skip
+    attributes = {name: value for name, value in given.items() if value is not None}
+    result, _ = graph.call("MaxPool", _channels_first(graph, x), **attributes)
+    return _channels_last(graph, result)
+
+
+@composition("com.microsoft::QLinearConv")
+def qlinear_conv(
+    graph: Graph,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+    b: Value | None = None,
+    *,
+    kernel_shape: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    auto_pad: str = "NOTSET",
+    group: int = 1,
+    channels_last: bool = False,
+) -> Any:
+    """ONNX's, or of maps whose channels come last; the weights' order is the same."""
+    first = _channels_first(graph, x) if channels_last else x
+    parameters = (x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b)
+    given = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations, "auto_pad": auto_pad,
+        "group": group,
+    }  # fmt: skip
+    attributes = {name: value for name, value in given.items() if value is not None}
+    result = graph.call("QLinearConv", first, *parameters, **attributes)
+    return _channels_last(graph, result) if channels_last else result
+
+
+def _channels_first(graph: Graph, x: Value) -> Any:
     rank = len(shape_of(x))
-    first = graph.call("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
-    result, _ = graph.call("MaxPool", first, **{name: value for name, value in given.items() if value is not None})
-    return graph.call("Transpose", result, perm=(0, *range(2, rank), 1))
+    return graph.call("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
+
+
+def _channels_last(graph: Graph, x: Value) -> Any:
+    return graph.call("Transpose", x, perm=(0, *range(2, len(shape_of(x))), 1))
 
 
 @composition("com.microsoft::QLinearConcat")
@@ -204,76 +244,3 @@ def qlinear_concat(graph: Graph, y_scale: Value, y_zero_point: Value | None, *gi
     each = [given[at : at + 3] for at in range(0, len(given), 3)]
     floats = [_floats(graph, x, scale, zero) for x, scale, zero in each if x is not None and scale is not None]
     return _rounded(graph, graph.call("Concat", *floats, axis=axis), y_scale, y_zero_point)
-
-
-# ---- products ----------------------------------------------------------------------------------------------------
-
-
-@composition("com.microsoft::MatMulIntegerToFloat")
-def matmul_integer_to_float(
-    graph: Graph,
-    a: Value,
-    b: Value,
-    a_scale: Value,
-    b_scale: Value,
-    a_zero_point: Value | None = None,
-    b_zero_point: Value | None = None,
-    bias: Value | None = None,
-) -> Any:
-    """Exact in int32, then scaled; scales of b may differ by column."""
-    return _scaled(graph, graph.call("MatMulInteger", a, b, a_zero_point, b_zero_point), a_scale, b_scale, bias)
-
-
-@composition("com.microsoft::DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(
-    graph: Graph,
-    a: Value,
-    b: Value,
-    b_scale: Value,
-    b_zero_point: Value | None = None,
-    bias: Value | None = None,
-) -> Any:
-    """Of a matrix that is rounded to uint8 by its own extremes."""
-    rounded, scale, zero_point = graph.call("DynamicQuantizeLinear", a)
-    return _scaled(graph, graph.call("MatMulInteger", rounded, b, zero_point, b_zero_point), scale, b_scale, bias)
-
-
-def _scaled(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Any:
-    scales = (as_dtype(graph, graph.wide(scale), "float32") for scale in (a_scale, b_scale))
-    result = _times(graph, sums, graph.call("Mul", *scales), result_dtype(a_scale))
-    return result if bias is None else graph.call("Add", result, bias)
-
-
-def _times(graph: Graph, sums: Value, factor: Value, dtype: str) -> Any:
-    """Sums in int32 times a factor, in fp32 before they are rounded."""
-    wide = as_dtype(graph, graph.wide(factor), "float32")
-    return as_dtype(graph, graph.call("Mul", as_dtype(graph, sums, "float32"), wide), dtype)
-
-
-@composition("com.microsoft::QGemm")
-def qgemm(
-    graph: Graph,
-    a: Value,
-    a_scale: Value,
-    a_zero_point: Value | None,
-    b: Value,
-    b_scale: Value,
-    b_zero_point: Value | None,
-    c: Value | None = None,
-    y_scale: Value | None = None,
-    y_zero_point: Value | None = None,
-    *,
-    alpha: float = 1.0,
-    transA: bool = False,
-    transB: bool = False,
-) -> Any:
-    """Exact in int32, where ``c`` is added, then scaled; rounded where the result has a scale."""
-    turned = [graph.call("Transpose", x, perm=(1, 0)) if turn else x for x, turn in ((a, transA), (b, transB))]
-    sums = graph.call("MatMulInteger", *turned, a_zero_point, b_zero_point)
-    sums = sums if c is None else graph.call("Add", sums, c)
-    factor = graph.call(
-        "Mul", graph.call("Mul", a_scale, b_scale), np.array(alpha, np.float32).astype(result_dtype(a_scale))
-    )
-    if y_scale is None:
-        return _times(graph, sums, factor, result_dtype(a_scale))
-    return _rounded(graph, _times(graph, sums, factor, result_dtype(y_scale)), y_scale, y_zero_point)

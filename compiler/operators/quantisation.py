@@ -169,7 +169,7 @@ def qlinear_matmul(
     """Exact in int32, then scaled once and rounded. Parameters of a may differ by row, those of b by column."""
     products = matmul_integer(graph, a, b, a_zero_point, b_zero_point)
     a_scale, y_scale, y_zero_point = (_per_row(graph, value) for value in (a_scale, y_scale, y_zero_point))
-    return _requantised(graph, products, a_scale, b_scale, y_scale, y_zero_point)
+    return requantised(graph, products, a_scale, b_scale, y_scale, y_zero_point)
 
 
 @composition("QLinearConv")
@@ -198,7 +198,7 @@ def qlinear_conv(
     sums = integer_convolution(graph, (x, x_zero_point), (w, w_zero_point), b, windows, group)
     if shape_of(w_scale) not in ((), (1,)):
         w_scale = graph.call("Reshape", w_scale, np.array([-1] + [1] * windows.rank))
-    return _requantised(graph, sums, x_scale, w_scale, y_scale, y_zero_point)
+    return requantised(graph, sums, x_scale, w_scale, y_scale, y_zero_point)
 
 
 def _per_row(graph: Graph, value: Value) -> Value:
@@ -208,8 +208,13 @@ def _per_row(graph: Graph, value: Value) -> Value:
     return result
 
 
-def _requantised(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero_point: Value) -> Any:
-    scales = [as_dtype(graph, scale, "float32") for scale in (a_scale, b_scale, y_scale)]
+def wide_scale(graph: Graph, scale: Value) -> Value:
+    """In fp32: a product of scales may be smaller than 16 bits tell from zero."""
+    return as_dtype(graph, graph.wide(scale), "float32")
+
+
+def requantised(graph: Graph, sums: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero_point: Value) -> Any:
+    scales = [wide_scale(graph, scale) for scale in (a_scale, b_scale, y_scale)]
     factor = graph.wide(graph.call("Div", graph.call("Mul", *scales[:2]), scales[2]))
     to = onnx_number(dtype_of(y_zero_point))
     return graph.call("tilewright::Requantize", sums, factor, y_zero_point, to=to)

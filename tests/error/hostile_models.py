@@ -196,6 +196,12 @@ def unknown_domain() -> onnx.ModelProto:
     return model(nodes, {"x": [2]}, ["y"], domains=["elsewhere"])
 
 
+@case(UnsupportedError, "TW2030", "operator 'com.microsoft.nchwc::Conv'", "up to ORT_ENABLE_EXTENDED only")
+def layout_of_a_processor() -> onnx.ModelProto:
+    domain = "com.microsoft.nchwc"
+    return model([node("Conv", "x", "y", domain=domain)], {"x": [2]}, ["y"], domains=[domain])
+
+
 @case(UnsupportedError, "TW2030", "operator 'Frobnicate' is not supported", "'frob'")
 def unknown_operator() -> onnx.ModelProto:
     return model([node("Frobnicate", "x", "y", name="frob")], {"x": [2]}, ["y"])
