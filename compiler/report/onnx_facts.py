@@ -34,7 +34,8 @@ _OF_SHAPES = frozenset({
     "Shape", "Size", "Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Add", "Sub", "Mul", "Div", "Mod",
     "Neg", "Range", "ConstantOfShape", "Equal", "Less", "Greater", "Where", "Reshape", "Min", "Max", "Floor", "Ceil",
     "Expand", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSum", "Constant", "Sqrt", "Pow", "Not", "And",
-    "Or", "Trilu",
+    "Or", "Trilu", "Transpose", "Identity", "Tile", "Abs", "Sign", "Round", "Clip", "Xor", "LessOrEqual",
+    "GreaterOrEqual", "ScatterND", "ScatterElements",
 })  # fmt: skip
 _TYPES: dict[int, str] = {
     TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16",

@@ -285,6 +285,24 @@ def test_shapes_that_are_computed_are_followed() -> None:
     assert work(nodes, {"x": (64, 8)}, ["y"], constants).macs == {"fp16": 63 * 8 * 16}
 
 
+def test_padding_as_torch_exports_it_is_followed() -> None:
+    """It counts from the last axis, and is turned around for ONNX."""
+    nodes = [
+        node("Reshape", "given pairs", "p"),
+        node("Slice", "p first end zero back", "turned"),
+        node("Transpose", "turned", "halves", perm=[1, 0]),
+        node("Reshape", "halves flat", "pads"),
+        node("Pad", "x pads", "padded"),
+        node("MatMul", "padded w", "y"),
+    ]
+    constants = {
+        "given": np.array([0, 0, 0, 2]), "pairs": np.array([-1, 2]), "first": np.array([-1]), "end": np.array([-9]),
+        "zero": np.array([0]), "back": np.array([-1]), "flat": np.array([-1]), "w": weights(8, 16),
+    }  # fmt: skip
+    found = work(nodes, {"x": (62, 8)}, ["y"], constants)
+    assert found.macs and found.ddr_bytes > 2 * 64 * 16
+
+
 def test_an_output_that_is_an_input_is_not_moved() -> None:
     nodes = [node("Reshape", "x s", "y"), node("Exp", "x", "z")]
     assert work(nodes, {"x": (4, 8)}, ["y", "z"], {"s": np.array([8, 4])}).ddr_bytes == 2 * 2 * 32
