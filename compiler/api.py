@@ -76,6 +76,7 @@ def compile(
     precision: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     host_kernels: bool = True,
     cache: bool = True,
     jobs: int | None = None,
@@ -87,12 +88,14 @@ def compile(
     """Compile an ONNX model (a file, its bytes, or the model itself) for a chip (a name, a .toml file, or a Chip).
 
     ``precision`` ("fp32", "fp16", "bf16") is what the model's float32 becomes; ``shapes`` by input and ``dims`` by
-    name say how large open dimensions are. Without ``host_kernels`` a model of which some operator cannot run on the
-    chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how many processes compile them
-    (by default one per processor); ``observer`` sees every pass. ``ops`` are files of operators (.py), packages
-    or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has it, changed. ``tune`` is how
-    many other tiles each kernel's first one is compared with on the simulator (by default as many as pay): more take
-    longer to compile, and fewer cycles; with 0 compilation is quick. Raises what `compiler.errors` lists.
+    name say how large open dimensions are. ``values`` are those of inputs that are known now, as the ones that decide
+    shapes have to be: they are compiled in, and no inputs of the result. Without ``host_kernels`` a model of which some
+    operator cannot run on the chip is refused. ``cache`` keeps kernels on disk between compilations, ``jobs`` is how
+    many processes compile them (by default one per processor); ``observer`` sees every pass. ``ops`` are files of
+    operators (.py), packages or modules of your own: they are run. ``schedule`` is a file as `Artifact.schedule` has
+    it, changed. ``tune`` is how many other tiles each kernel's first one is compared with on the simulator (by default
+    as many as pay): more take longer to compile, and fewer cycles; with 0 compilation is quick. Raises what
+    `compiler.errors` lists.
     """
     from compiler.driver import compile_model, schedule_of
     from compiler.options import Options
@@ -107,7 +110,9 @@ def compile(
         expect_count("jobs", jobs, "processes")
     if schedule is not None:
         expect("schedule", schedule, (*PATH, Manual), "a path")
-    options = Options(precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources(ops), schedule, tune)
+    options = Options(
+        precision, shapes or {}, dims or {}, host_kernels, cache, jobs, sources(ops), schedule, values or {}, tune
+    )
     compilation = compile_model(_source(model), _chip(chip), options, observer)
     compiled = _named(compilation.model, model)
     report = report_of(replace(compilation, model=compiled))

@@ -276,4 +276,6 @@ def schedule_of(compilation: Compilation) -> str:
 def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Imported:
     patches.apply()
     load_operators(options.ops)
-    return import_model(source, precision=options.precision, shapes=options.shapes, dims=options.dims)
+    return import_model(
+        source, precision=options.precision, shapes=options.shapes, dims=options.dims, values=options.values
+    )

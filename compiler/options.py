@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from compiler.schedule.files import load_schedule
 from compiler.schedule.manual import Manual
@@ -23,6 +24,7 @@ class Options:
     jobs: int | None = None
     ops: Sequence[str | os.PathLike[str]] = ()  # files of operators: Python, and run
     schedule: str | os.PathLike[str] | Manual | None = None  # how the graph runs, where somebody says that
+    values: Mapping[str, Any] = field(default_factory=dict)  # of inputs that are known now, and compiled in
     tune: int | None = None  # tiles that are tried for each kernel beside the first, where somebody says how many
 
     @property

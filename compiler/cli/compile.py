@@ -82,6 +82,7 @@ def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, A
     """How long a run takes, where that does not depend on data."""
     from compiler.api import load
     from compiler.frontend import load_model
+    from compiler.frontend.known_inputs import with_known
     from compiler.report.model_bounds import ModelWork
     from compiler.report.profile import profile
 
@@ -89,7 +90,7 @@ def _profiled(args: argparse.Namespace, artifact: Artifact, options: dict[str, A
         return None
     announce_simulator()
     try:
-        proto: Any = load_model(args.model).proto
+        proto = with_known(load_model(args.model), options["values"])
         work = ModelWork(proto, options["precision"], options["shapes"], options["dims"])
     except UnsupportedError:  # of operators of one's own nobody knows what they need at least
         work = None

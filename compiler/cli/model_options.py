@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from compiler.cli.words import assignments, extent, natural
+from compiler.cli.words import assignments, extent, natural, numbers
 from compiler.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--shape", dest="shapes", metavar="NAME=NxN...", help="the shape of an input with open dimensions", **many
     )
     group.add_argument("--dim", dest="dims", metavar="NAME=N", help="the size of an open dimension", **many)
+    group.add_argument(
+        "--value", dest="values", metavar="NAME=N,...", help="an input that is known now, and compiled in", **many
+    )
     add_ops_option(group)
     group.add_argument(
         "--require-npu", action="store_true", help="fail, with 5, where an operator cannot run on the chip"
@@ -59,6 +62,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "precision": args.precision,
         "shapes": assignments(args.shapes, "--shape", "NxN", _shape),
         "dims": assignments(args.dims, "--dim", "N", extent),
+        "values": assignments(args.values, "--value", "N,...", numbers),
         "host_kernels": not args.require_npu,
         "ops": tuple(args.ops),
         "schedule": args.schedule,
@@ -78,7 +82,7 @@ def driver_options(args: argparse.Namespace) -> tuple[Chip, Options]:
 
 def refuse_model_options(args: argparse.Namespace, file: str) -> None:
     """An artifact is compiled already."""
-    names = {"shapes": "--shape", "dims": "--dim", "require_npu": "--require-npu"}
+    names = {"shapes": "--shape", "dims": "--dim", "values": "--value", "require_npu": "--require-npu"}
     given = [
         names.get(name, f"--{name}")
         for name in MODEL_OPTIONS
@@ -89,7 +93,7 @@ def refuse_model_options(args: argparse.Namespace, file: str) -> None:
         raise UsageError(Problem("TW0002", text))
 
 
-MODEL_OPTIONS = ("chip", "precision", "shapes", "dims", "require_npu", "ops", "schedule", "tune")
+MODEL_OPTIONS = ("chip", "precision", "shapes", "dims", "values", "require_npu", "ops", "schedule", "tune")
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -110,7 +110,7 @@ def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, Re
             raise UsageError(Problem("TW0002", f"--onnx has no meaning for {args.file}, which is one"))
         options = compile_options(args)
         artifact = compile_shown(args, args.file, options)
-        work = _work(args.file, options["precision"], options["shapes"], options["dims"])
+        work = _work(args.file, options["precision"], options["shapes"], options["dims"], values=options["values"])
         return load(artifact), work, artifact.report
     refuse_model_options(args, args.file)
     loaded = load(Path(args.file))
@@ -121,15 +121,16 @@ def _loaded(args: argparse.Namespace) -> tuple[LoadedModel, ModelWork | None, Re
     return loaded, _work(args.onnx, precision, shapes, {}, loaded.model.source_sha256), None
 
 
-def _work(file: str, precision: str | None, shapes: Any, dims: Any, sha256: str = "") -> ModelWork:
+def _work(file: str, precision: str | None, shapes: Any, dims: Any, sha256: str = "", values: Any = None) -> ModelWork:
     from compiler.frontend import load_model
+    from compiler.frontend.known_inputs import with_known
     from compiler.report.model_bounds import ModelWork
 
     model = load_model(file)
     if sha256 not in ("", model.source_sha256):
         text = f"the artifact was compiled from another model than {file}"
         raise UsageError(Problem("TW0030", text, hint="bounds hold for the model that they are computed from"))
-    return ModelWork(model.proto, precision, shapes, dims)
+    return ModelWork(with_known(model, values or {}), precision, shapes, dims)
 
 
 def _write_overlay(found: Profile, args: argparse.Namespace) -> None:

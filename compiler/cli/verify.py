@@ -57,17 +57,23 @@ def _tolerance(word: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     options, files = compile_options(args), assignments(args.inputs, "--input")
+    from dataclasses import replace
+
     from compiler.api import load
+    from compiler.frontend.known_inputs import with_known
     from compiler.frontend.load import load_model, with_data_inside
     from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
     from compiler.report.reference import has_halves, quantises, reference_of, with_every_output
 
     load_operators(options["ops"])
-    model: Any = with_data_inside(load_model(args.model))
+    whole = load_model(args.model)
+    model: Any = with_known(replace(whole, proto=with_data_inside(whole)), options["values"])
     if args.layers:
         model = with_every_output(model, options["shapes"], options["dims"])
     name, reference = reference_of(model)
+    if args.layers:
+        options["values"] = {}  # they are in the model
     loaded = load(compile_shown(args, model if args.layers else args.model, options))
     inputs = array_inputs(loaded, files, args.random_inputs)
     rounds = args.precision in ("fp16", "bf16") or has_halves(model) or quantises(model)

@@ -30,6 +30,18 @@ def extent(text: str) -> int:
     return int(text)
 
 
+def numbers(text: str) -> Any:
+    """A number, or several with commas between them; true and false are numbers, too."""
+    each = [_number(word) for word in text.split(",")]
+    return each if "," in text else each[0]
+
+
+def _number(word: str) -> bool | int | float:
+    if word in ("true", "false"):
+        return word == "true"
+    return int(word) if word.lstrip("+-").isdigit() else float(word)
+
+
 def files_read(args: argparse.Namespace) -> list[str]:
     """All files and folders that the options of a verb name to be read."""
     found = [getattr(args, name, None) for name in ("model", "file", "onnx", "schedule")]

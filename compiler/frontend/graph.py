@@ -160,7 +160,8 @@ class GraphBuilder:
         self.wanted_inputs.update(names)
         shown = ", ".join(map(quoted, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         text = f"{what} must be known at compile time, but it depends on the model's input {shown}"
-        raise UnsupportedError(Problem("TW2035", text, hint="give the input's value when the model is set up"))
+        hint = f"give its value: --value {names[0] if names else 'NAME'}=..., or values= in Python"
+        raise UnsupportedError(Problem("TW2035", text, hint=hint))
 
     def maker(self, value: Value) -> Call | None:
         """The call that makes a value, most often one of the last ones; None for inputs and constants."""

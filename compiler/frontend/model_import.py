@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.errors import InvalidError, Place, Problem, TilewrightError, UsageError
+from compiler.errors import InvalidError, Place, Problem, TilewrightError
 from compiler.frontend.graph import Recipe, Value
+from compiler.frontend.known_inputs import known_values
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Model, load_model
-from compiler.frontend.naming import quoted
 from compiler.frontend.shapes import resolve_shapes
 from compiler.frontend.tensors import type_name
-from compiler.frontend.types import Types, onnx_type_of
+from compiler.frontend.types import Types
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def import_model(
     precision: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    values: Mapping[str, np.ndarray] | None = None,
+    values: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> Imported:
     """Load a model and import it.
@@ -80,7 +80,7 @@ def import_model(
     graph = model.proto.graph
     types = Types.of(precision)
     importer = Importer(model, types)
-    fixed = _checked_values(model, values or {})
+    fixed = known_values(model, values or {})
     inputs, made = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     # One that is named twice is one output: they go by their names.
     named = {info.name: (info, value) for info, value in zip(graph.output, made, strict=True)}
@@ -109,7 +109,7 @@ def setup_inputs(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    values: Mapping[str, np.ndarray] | None = None,
+    values: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> tuple[str, ...]:
     """The inputs whose values `import_model` will ask for, beside ``values``: those that decide shapes.
@@ -120,7 +120,7 @@ def setup_inputs(
 
     model = source if isinstance(source, Model) else load_model(source, limits=limits)
     importer = Importer(model, Types())
-    fixed = _checked_values(model, values or {})
+    fixed = known_values(model, values or {})
     with suppress(TilewrightError):
         importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     return tuple(sorted(importer.graph.wanted_inputs))
@@ -136,31 +136,6 @@ def _signature(
     given = [info for info in model.proto.graph.input if info.name not in {*model.initializers, *fixed}]
     static = resolve_shapes(given, shapes, dims, model.limits)
     return {info.name: (static[info.name], _element_type(info, place)) for info in given}
-
-
-def _checked_values(model: Model, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The values of inputs, each of its input's rank and element type."""
-    place = Place(model.file)
-    inputs = {info.name: info for info in model.proto.graph.input}
-    problems: list[Problem] = []
-    for name, array in values.items():
-        info = inputs.get(name)
-        if info is None:
-            known = f"inputs: {', '.join(map(quoted, list(inputs)[:8]))}"
-            problems.append(Problem("TW2041", f"a value is given for {quoted(name)}, which is no input", place, known))
-            continue
-        tensor = info.type.tensor_type
-        if onnx_type_of(array) != tensor.elem_type:
-            text = f"the value of input {quoted(name)} is {array.dtype}, but the input {type_name(tensor.elem_type)}"
-            problems.append(Problem("TW2043", text, place))
-        extents = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-        fits = len(extents) == array.ndim and all(e in (None, n) for e, n in zip(extents, array.shape, strict=True))
-        if tensor.HasField("shape") and not fits:
-            text = f"the value of input {quoted(name)} has shape {list(array.shape)}, which the input does not allow"
-            problems.append(Problem("TW2043", text, place))
-    if problems:
-        raise UsageError(problems)
-    return dict(values)
 
 
 def _element_type(info: onnx.ValueInfoProto, place: Place) -> int:

@@ -33,7 +33,7 @@ def too_many_inputs(given: int, most: int) -> TilewrightError:
 
 
 def not_constant(name: str) -> TilewrightError:
-    hint = "give it as an initializer, or as a value when the model is set up"
+    hint = "give it as an initializer, or the value of an input: --value NAME=..., values= in Python"
     return UnsupportedError(Problem("TW2106", f"input {name!r} must be known at compile time", hint=hint))
 
 

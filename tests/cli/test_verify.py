@@ -53,6 +53,54 @@ def test_layers_compare_every_node(tmp_path: Path, capsys: Capture) -> None:
     assert content["right"] and content["first_wrong"] is None
 
 
+def merged_decoder(folder: Path) -> str:
+    """As Optimum merges the first step of a decoder and the later ones: which it is decides shapes."""
+    kinds = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None, 4]) for name in ("later", "first")}
+    later = helper.make_graph([helper.make_node("Concat", ["past", "x"], ["later"], axis=1)], "l", [], [kinds["later"]])
+    first = helper.make_graph([helper.make_node("Exp", ["x"], ["first"])], "f", [], [kinds["first"]])
+    graph = helper.make_graph(
+        [
+            helper.make_node("If", ["use_cache"], ["keys"], then_branch=later, else_branch=first),
+            helper.make_node("Reshape", ["keys", "shape"], ["y"]),
+        ],
+        "merged",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4]),
+            helper.make_tensor_value_info("past", TensorProto.FLOAT, [1, 5, 4]),
+            helper.make_tensor_value_info("use_cache", TensorProto.BOOL, [1]),
+            helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    path = folder / "merged.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("layers", [[], ["--layers"]])
+@pytest.mark.parametrize(("branch", "elements"), [("true", 32), ("0", 12)])
+def test_inputs_may_be_known_before(layers: list[str], branch: str, elements: int, tmp_path: Path) -> None:
+    known = ["--value", f"use_cache={branch}", "--value", f"shape={elements // 2},-1"]
+    assert main(["verify", merged_decoder(tmp_path), "--chip", "tiny", *known, *layers]) == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (["use_cache=true"], "--value shape=..."),
+        (["use_cache=2", "shape=2,-1"], "the value of input 'use_cache' is 2, but the input bool"),
+        (["use_cache=1", "shape=2,0.5"], "the value of input 'shape' is [2, 0.5], but the input int64"),
+        (["use_cache=1", "shape=8"], "has shape [], which the input does not allow"),
+        (["use_cache=yes"], "expected NAME=N,..."),
+        (["past_key=1"], "a value is given for 'past_key', which is no input"),
+    ],
+)
+def test_values_that_an_input_cannot_have(known: list[str], said: str, tmp_path: Path, capsys: Capture) -> None:
+    given = [word for value in known for word in ("--value", value)]
+    assert main(["verify", merged_decoder(tmp_path), "--chip", "tiny", *given]) in (2, 5)
+    assert said in capsys.readouterr().err
+
+
 def test_half_precision_is_compared_by_direction(tmp_path: Path) -> None:
     path = str(saved(tmp_path))
     assert main(["verify", path, "--chip", "tiny", "--precision", "fp16"]) == 0
