@@ -24,8 +24,8 @@ import onnx
 
 from compiler.report import onnx_facts, onnx_need
 from compiler.report.bounds import Bound, Recurrence, Work
+from compiler.report.boxes import Box, merged
 from compiler.report.onnx_facts import Node, Value
-from compiler.report.onnx_need import Box
 from compiler.report.windows import window_of
 from compiler.target.chip import Chip
 
@@ -98,7 +98,7 @@ class ModelWork:
             for value, need in zip(node.inputs, onnx_need.input_needs(node, self.needed), strict=True):
                 if value is None or need is None or value.constant or value.name in made:
                     continue
-                boxes[value.name] = onnx_need.merged(boxes.get(value.name), need) or need
+                boxes[value.name] = merged(boxes.get(value.name), need) or need
                 least[value.name], items[value.name] = value.least_bytes, value.item_bytes
         return {name: min(least[name], box.size * items[name]) for name, box in boxes.items()}
 
@@ -210,6 +210,8 @@ def _attention(node: Node, out: Box) -> int:
 
 
 _WEIGHTS = {**onnx_need.WEIGHTS, "ConvTranspose": 1, "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1}
+_WEIGHTS |= {f"com.microsoft::{name}": 1 for name in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")}
+_WEIGHTS |= {"com.microsoft::QGemm": 3}
 _RECURRENT = {"LSTM": 5, "GRU": 3, "RNN": 1}  # functions of each step
 _OF_GATES = {b"Sigmoid", b"Tanh"}  # what gates are made by, where nothing is said; the fixpipe may do others in passing
 
@@ -226,19 +228,25 @@ def _rounds(node: Node, gates: int, hidden: int) -> tuple[int, ...]:
     return (gates * hidden, *[hidden] * functions)
 
 
+_INTEGER_PRODUCTS = ("com.microsoft::MatMulIntegerToFloat", "com.microsoft::DynamicQuantizeMatMul")
 _PRODUCTS: dict[str, Callable[[Node, Box], int]] = {
-    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul", *_INTEGER_PRODUCTS), _matmul),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _convolution),
-    "Gemm": _gemm,
+    **dict.fromkeys(("Gemm", "com.microsoft::QGemm"), _gemm),
     "ConvTranspose": _transposed_convolution,
     "Einsum": _einsum,
     "Attention": _attention,
 }
 
 
+_OF_INTEGERS = {
+    "ConvInteger", "QLinearConv", "MatMulInteger", "QLinearMatMul", "com.microsoft::QGemm", *_INTEGER_PRODUCTS
+}  # fmt: skip
+
+
 def _product_type(node: Node) -> str:
     """Integers where both operands are, also where the model only sees them as floats."""
-    if node.operator in ("ConvInteger", "QLinearConv", "MatMulInteger", "QLinearMatMul"):
+    if node.operator in _OF_INTEGERS:
         return "int8"
     operands = [value for value in node.inputs[:2] if value is not None]
     if len(operands) == 2 and all(value.quantised for value in operands):

@@ -8,57 +8,18 @@ thought of: an element that may be needed is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from compiler.report import onnx_need_picks as picks
+from compiler.report.boxes import Box, Need, broadcast, merged, whole
 from compiler.report.onnx_facts import Facts, Node, Value
+from compiler.report.onnx_need_quantised import QUANTISED, quantised_concat, quantised_need
 from compiler.report.windows import window_of
 
 _MAX_ELEMENTS = 1 << 24  # of a box that is looked at element by element
-
-
-@dataclass(frozen=True)
-class Box:
-    axes: tuple[np.ndarray, ...]  # of each axis, which positions
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(int(axis.sum()) for axis in self.axes)
-
-    @property
-    def size(self) -> int:
-        return prod(self.counts)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(len(axis) for axis in self.axes)
-
-    @property
-    def is_whole(self) -> bool:
-        return all(bool(axis.all()) for axis in self.axes)
-
-
-Need: TypeAlias = Box | None
-
-
-def whole(value: Value | None) -> Need:
-    if value is None or value.shape is None:
-        return None
-    return Box(tuple(np.ones(n, bool) for n in value.shape))
-
-
-def merged(one: Need, other: Need) -> Need:
-    """A box within the union: of boxes that differ along one axis all, of others the larger."""
-    if one is None or other is None:
-        return one or other
-    differ = [i for i, (a, b) in enumerate(zip(one.axes, other.axes, strict=True)) if not np.array_equal(a, b)]
-    if len(differ) <= 1:
-        axes = tuple(a | b for a, b in zip(one.axes, other.axes, strict=True))
-        return Box(axes)
-    return max(one, other, key=lambda box: box.size)
 
 
 def needs(facts: Facts) -> dict[str, Box]:
@@ -111,19 +72,22 @@ READS_ALL = frozenset({
     "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin",
     "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "GlobalAveragePool",
     "GlobalMaxPool", "ArgMax", "ArgMin", "DepthToSpace", "SpaceToDepth", "Hardmax", "DFT", "Det",
-    "RotaryEmbedding", "SimplifiedLayerNormalization",
+    "RotaryEmbedding", "SimplifiedLayerNormalization", "Tile",
     *(
         f"com.microsoft::{name}"
         for name in (
             "Gelu", "BiasGelu", "FastGelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-            "FusedMatMul", "TransposeMatMul", "FusedGemm", "Attention", "MultiHeadAttention",
+            "FusedMatMul", "TransposeMatMul", "FusedGemm", "Attention", "MultiHeadAttention", "MatMulNBits",
+            "MatMulBnb4", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QAttention", "DynamicQuantizeLSTM",
+            "QLinearGlobalAveragePool", "QLinearSoftmax",
         )
     ),
 })  # fmt: skip
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}  # of convolutions, which input they are
+FACTORS = {"QLinearMatMul": (0, 3), "com.microsoft::QGemm": (0, 3)}  # of products, where they are no first two inputs
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-# How many results there are is known to them alone, once they have seen everything.
-SELECTING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compress"})
+# How many results there are, or what one step of them is, is known to them alone, once they have seen everything.
+SELECTING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compress", "DynamicQuantizeLinear"})
 ELEMENTWISE = frozenset({
     "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
     "BitwiseXor", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "DequantizeLinear", "Div", "Dropout", "Elu", "Equal",
@@ -136,24 +100,7 @@ ELEMENTWISE = frozenset({
 
 def _elementwise(node: Node, out: Box) -> list[Need]:
     count = 1 if node.operator in ("QuantizeLinear", "DequantizeLinear", "Expand", "Cast", "Clip") else None
-    return [_broadcast(value, out) if count is None or i < count else None for i, value in enumerate(node.inputs)]
-
-
-def _broadcast(value: Value | None, out: Box, drop: int = 0) -> Need:
-    """Of a value that is broadcast to the box's shape, its last ``drop`` axes not counted."""
-    if value is None or value.shape is None:
-        return None
-    shape = value.shape[: len(value.shape) - drop]
-    axes = out.axes[: len(out.axes) - drop]
-    if len(shape) > len(axes):
-        return None
-    aligned = axes[len(axes) - len(shape) :] if shape else ()
-    return Box(
-        tuple(
-            axis if len(axis) == size else np.full(size, bool(axis.any()))
-            for size, axis in zip(shape, aligned, strict=True)
-        )
-    )
+    return [broadcast(value, out) if count is None or i < count else None for i, value in enumerate(node.inputs)]
 
 
 def _normalized(node: Node, out: Box) -> list[Need]:
@@ -175,7 +122,7 @@ def _with_a_cache(node: Node, out: Box) -> list[Need]:
 
 def _product(node: Node, out: Box) -> list[Need]:
     """Rows of the left one, columns of the right one, k of both."""
-    slots = {"QLinearMatMul": (0, 3)}.get(node.operator, (0, 1))
+    slots = FACTORS.get(node.operator, (0, 1))
     left, right = (node.inputs[slot] for slot in slots)
     found: list[Need] = [None] * len(node.inputs)
     if left is None or right is None or left.shape is None or right.shape is None:
@@ -183,7 +130,7 @@ def _product(node: Node, out: Box) -> list[Need]:
     if min(len(left.shape), len(right.shape)) < 2:
         return [whole(v) for v in node.inputs] if out.is_whole else found
     for slot, value, axis, other in ((slots[0], left, -2, -1), (slots[1], right, -1, -2)):
-        batch = _broadcast(value, out, drop=2)
+        batch = broadcast(value, out, drop=2)
         k = np.full(value.shape[other], bool(out.size))  # type: ignore[index]
         if batch is not None:
             ends = (out.axes[axis], k) if axis == -2 else (k, out.axes[axis])
@@ -193,7 +140,7 @@ def _product(node: Node, out: Box) -> list[Need]:
 
 def _gemm(node: Node, out: Box) -> list[Need]:
     found: list[Need] = [None] * len(node.inputs)
-    for slot, flag, kept in ((0, "transA", 0), (1, "transB", 1)):
+    for slot, flag, kept in zip(FACTORS.get(node.operator, (0, 1)), ("transA", "transB"), (0, 1), strict=True):
         value = node.inputs[slot]
         if value is None or value.shape is None:
             continue
@@ -345,23 +292,6 @@ def _slice_words(node: Node) -> list[tuple[int, int | None, int, int]] | None:
     return found
 
 
-def _gather(node: Node, out: Box) -> list[Need]:
-    """Rows by numbers that are known; of a table by numbers that are not, nothing is known to be needed."""
-    value, indices = node.inputs
-    if value is None or value.shape is None or indices is None or indices.shape is None:
-        return [None, None]
-    axis, rank = int(node.attributes.get("axis", 0)) % len(value.shape), len(indices.shape)
-    numbers = node.constants.get(indices.name)
-    found = Box(out.axes[axis : axis + rank])
-    if numbers is None:
-        return [None, None if indices.constant else found]
-    if not found.is_whole:
-        return [None, None]
-    taken = np.zeros(value.shape[axis], bool)
-    taken[np.asarray(numbers).reshape(-1)] = True
-    return [Box((*out.axes[:axis], taken, *out.axes[axis + rank :])), None]
-
-
 def recurrent_steps(node: Node, found: dict[str, Box]) -> list[int]:
     """How many steps each direction has to take: up to the last of which a result is needed."""
     data = node.inputs[0]
@@ -456,17 +386,22 @@ def _resize(node: Node, out: Box) -> list[Need]:
 Rule: TypeAlias = Callable[[Node, Box], list[Need]]
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(QUANTISED, quantised_need),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _product),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"), _rowwise),
     "BatchNormalization": _normalized,
     "com.microsoft::GroupQueryAttention": _with_a_cache,
-    "Gemm": _gemm,
+    **dict.fromkeys(("Gemm", "com.microsoft::QGemm"), _gemm),
     "Transpose": _transpose,
     "Concat": _concat,
     "Slice": _slice,
-    "Gather": _gather,
+    "com.microsoft::QLinearConcat": quantised_concat,
+    "Gather": picks.gather,
+    "GatherElements": picks.gather_elements,
+    "GridSample": picks.grid_sample,
+    "ScatterND": picks.scatter_nd,
     "Pad": _pad,
     "Resize": _resize,
     "Upsample": _resize,

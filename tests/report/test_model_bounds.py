@@ -303,6 +303,65 @@ def test_padding_as_torch_exports_it_is_followed() -> None:
     assert found.macs and found.ddr_bytes > 2 * 64 * 16
 
 
+def test_rounding_by_the_extremes_needs_all_elements() -> None:
+    """As quantize_dynamic has it before each product."""
+    nodes = [
+        node("MatMul", "x w", "p"),
+        helper.make_node("DynamicQuantizeLinear", ["p"], ["q", "scale", "zero"]),
+        node("MatMulInteger", "q i zero", "sums"),
+        node("Cast", "sums", "y", to=TensorProto.FLOAT),
+    ]
+    constants = {"w": weights(8, 16), "i": np.ones((16, 4), np.int8)}
+    assert work(nodes, {"x": (64, 8)}, ["y"], constants).macs == {"fp16": 64 * 8 * 16, "int8": 64 * 16 * 4}
+
+
+@pytest.mark.parametrize(("reduction", "rows"), [("none", 62), ("add", 64)])
+def test_rows_that_others_are_put_in_place_of_are_not_needed(reduction: str, rows: int) -> None:
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("MatMul", "u w", "q"),
+        node("ScatterND", "p places q", "y", reduction=reduction),
+    ]
+    constants = {"w": weights(8, 16), "places": np.array([[5], [9]])}
+    found = work(nodes, {"x": (64, 8), "u": (2, 8)}, ["y"], constants)
+    assert found.macs == {"fp16": (rows + 2) * 8 * 16}
+
+
+def test_updates_that_others_may_take_the_place_of_are_not_needed() -> None:
+    nodes = [node("MatMul", "u w", "q"), node("ScatterND", "x places q", "y")]
+    constants = {"w": weights(8, 16), "places": np.array([[5], [5]])}
+    assert work(nodes, {"x": (64, 16), "u": (2, 8)}, ["y"], constants).macs == {}
+
+
+def test_what_says_which_elements_are_picked_is_needed() -> None:
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("ArgMax", "p", "i", axis=1),
+        node("GatherElements", "table i", "picked", axis=1),
+        node("Exp", "picked", "y"),
+    ]
+    given = {"x": (64, 8), "table": (64, 16)}
+    assert work(nodes, given, ["y"], {"w": weights(8, 16)}).macs == {"fp16": 64 * 8 * 16}
+
+
+def test_quantised_tensors_are_needed_as_those_that_they_stand_for_are() -> None:
+    """Of onnxruntime's own domain."""
+    made = model(
+        [
+            node("QLinearMatMul", "x s z w s z s z", "p"),
+            node("QLinearAdd", "p s z c s z s z", "a", domain="com.microsoft"),
+            node("QLinearConcat", "s z a s z c s z", "both", domain="com.microsoft", axis=1),
+            node("DequantizeLinear", "both s z", "y"),
+        ],
+        {"x": (64, 8), "c": (64, 16)},
+        ["y"],
+        {"w": np.ones((8, 16), np.uint8), "s": np.float32(0.1), "z": np.uint8(3)},
+    )
+    for given in made.graph.input:
+        given.type.tensor_type.elem_type = TensorProto.UINT8
+    assert ModelWork(made, "fp16").total.macs == {"int8": 64 * 8 * 16}
+
+
 def test_an_output_that_is_an_input_is_not_moved() -> None:
     nodes = [node("Reshape", "x s", "y"), node("Exp", "x", "z")]
     assert work(nodes, {"x": (4, 8)}, ["y", "z"], {"s": np.array([8, 4])}).ddr_bytes == 2 * 2 * 32
