@@ -144,3 +144,25 @@ def _along_rows(packed: Any, bits: int) -> Any:
     """Numbers of few bits that are packed along the last axis."""
     each = unpacked(packed.reshape(-1, packed.shape[-1]), bits, packed.shape[-1] * (8 // bits))
     return each.reshape(*packed.shape[:-1], -1)
+
+
+def dequantised_rows(
+    graph: Graph, weights: Value, scales: Value, zero_points: Value | None, bits: int, block_size: int, dtype: str
+) -> Value:
+    """What known rows stand for that are packed along the last axis, with a scale each or for each block of one."""
+    zeros: Any = None if zero_points is None else zero_points.constant
+    if weights.constant is None or scales.constant is None or (zeros is None) != (zero_points is None):
+        raise refusals.unsupported("weights, scales or zero points that are not known when the model is compiled")
+    levels = _along_rows(np.asarray(weights.constant).view(np.uint8), bits)
+    own: Any = np.asarray(scales.constant, np.float32)
+    size = block_size or levels.shape[-1]
+    own = own if block_size else own[..., None]
+    if own.shape != (*levels.shape[:-1], -(-levels.shape[-1] // size)):
+        raise refusals.wrong_shape("scales must be one for each row, or for each block of one", scales=scales)
+    zero = np.full(own.shape, 1 << (bits - 1), np.float32)
+    if zeros is not None:
+        given = _along_rows(np.asarray(zeros), bits)
+        zero = given[..., : own.shape[-1]] if block_size else given[..., : own.shape[-2], None]
+    places = np.arange(levels.shape[-1]) // size
+    found = (levels - np.take(zero, places, -1)) * np.take(own, places, -1)
+    return graph.constant(found.astype(dtype))

@@ -79,7 +79,7 @@ READS_ALL = frozenset({
             "Gelu", "BiasGelu", "FastGelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
             "FusedMatMul", "TransposeMatMul", "FusedGemm", "Attention", "MultiHeadAttention", "MatMulNBits",
             "MatMulBnb4", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QAttention", "DynamicQuantizeLSTM",
-            "QLinearGlobalAveragePool", "QLinearSoftmax",
+            "QLinearGlobalAveragePool", "QLinearSoftmax", "MoE", "QMoE", "LinearAttention", "CausalConvWithState",
         )
     ),
 })  # fmt: skip

@@ -1,0 +1,41 @@
+"""Operators of onnxruntime's own domain that hand a state on, against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.operators.test_contributed import check, floats
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize("by_row", [True, False])
+def test_linear_attention(rule: str, length: int, by_row: bool) -> None:
+    rows = 2 * (4 if by_row else 1)
+    decay = ("decay", -abs(floats(2, length, rows))) if rule.startswith("gated") else None
+    beta = ("beta", abs(floats(2, length, 2, scale=0.3))) if rule.endswith("delta") else None
+    given: list[Any] = [("q", floats(2, length, 16)), ("k", floats(2, length, 8)), ("v", floats(2, length, 6))]
+    given += [("past", floats(2, 2, 4, 3)), decay, beta]
+    while given[-1] is None:
+        given.pop()
+    check("LinearAttention", given, ["y", "state"], q_num_heads=4, kv_num_heads=2, update_rule=rule)
+
+
+def test_linear_attention_from_nothing() -> None:
+    given = [(name, floats(1, 3, 8)) for name in "qkv"]
+    check("LinearAttention", given, ["y", "state"], q_num_heads=2, kv_num_heads=2, update_rule="linear", scale=0.3)
+
+
+@pytest.mark.parametrize("channels_last", [0, 1])
+@pytest.mark.parametrize(("activation", "dilation"), [("silu", 1), ("none", 2)])
+@pytest.mark.parametrize("with_past", [True, False])
+def test_causal_convolutions(channels_last: int, activation: str, dilation: int, with_past: bool) -> None:
+    before = 3 * dilation
+    x, past = ("x", floats(2, 6, 9)), ("past", floats(2, 6, before))
+    if channels_last:
+        x, past = (("x", floats(2, 9, 6)), ("past", floats(2, before, 6)))
+    given = [x, ("w", floats(6, 1, 4)), ("b", floats(6)), *([past] if with_past else [])]
+    options = {"activation": activation, "dilation": dilation, "channels_last": channels_last}
+    check("CausalConvWithState", given, ["y", "state"], constants=["w", "b"], **options)
