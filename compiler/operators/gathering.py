@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any, TypeAlias
 
@@ -22,6 +23,9 @@ MOST_LISTED = 1 << 12  # indices, of which runs are looked for
 # each take 10.7k cycles on tw1 in fp16 so, and 220k one by one, on tw2 4.5k and 31k; of 4 rows of 8,400, 300 of each
 # take 1.3k and 2.1k on tw1, but 1.1k and 0.8k on tw2.
 LONGEST_TABLE = 16
+# Rows of more elements than these, fewer than leave no core idle, are worth transpositions to more and shorter ones:
+# 300 x 64 of one row of 100 x 64 elements take 5.5k cycles on tw1 in fp16 and 2.2k on tw2, of 64 rows 3.3k and 2.2k.
+FEW_ROWS, MANY_ELEMENTS = 16, 1 << 12
 
 
 def is_in_runs(indices: np.ndarray[Any, Any]) -> bool:
@@ -104,6 +108,8 @@ def gather_elements(graph: Graph, data: Value, indices: Value, *, axis: int = 0)
         ends = np.array([picked[at] for at in beside])
         data = graph.call("Slice", data, np.zeros_like(ends), ends, np.array(beside))
     rows, behind = picked[:axis], prod(picked[axis + 1 :])
+    if behind > 1 and shape[axis] * behind > MANY_ELEMENTS and prod(rows) < FEW_ROWS:
+        return with_axis_last(graph, "GatherElements", (data, indices), axis)
     length, count = shape[axis] * behind, picked[axis] * behind
     if behind > 1:
         own = np.arange(behind).reshape(picked[axis + 1 :])
@@ -119,6 +125,15 @@ def gather_elements(graph: Graph, data: Value, indices: Value, *, axis: int = 0)
         graph.call("Reshape", indices, np.array([*rows, count]), allowzero=True),
     )
     return graph.call("Reshape", of_rows, np.array(picked), allowzero=True)
+
+
+def with_axis_last(graph: Graph, name: str, values: Sequence[Value], axis: int, **attributes: Any) -> Any:
+    """What an operator makes along an axis of values of one rank, in rows of that axis alone: more of them, shorter."""
+    rank = len(shape_of(values[0]))
+    order = (*range(axis), *range(axis + 1, rank), axis)
+    turned = [graph.call("Transpose", value, perm=order) for value in values]
+    result = graph.call(name, *turned, axis=-1, **attributes)
+    return graph.call("Transpose", result, perm=tuple(order.index(at) for at in range(rank)))
 
 
 def counted_in_rows(graph: Graph, indices: Value, extent: int, step: int, others: np.ndarray[Any, Any]) -> Value:

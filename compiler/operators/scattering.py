@@ -16,7 +16,13 @@ from tvm import te, tirx
 from compiler.operators import refusals
 from compiler.operators.axes import existing_axis
 from compiler.operators.broadcast import dtype_of, shape_of
-from compiler.operators.gathering import counted_from_start, counted_in_rows
+from compiler.operators.gathering import (
+    FEW_ROWS,
+    MANY_ELEMENTS,
+    counted_from_start,
+    counted_in_rows,
+    with_axis_last,
+)
 from compiler.operators.graph import Graph, Value
 from compiler.operators.prim_functions import (
     Buffer,
@@ -46,7 +52,10 @@ def fits_as_row(length: int, dtype: str) -> bool:
 def scatter_elements(
     graph: Graph, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Any:
-    """Into rows, of an axis and all behind it, where these are whole and fit into UB; a place is counted in all."""
+    """Into rows, of an axis and all behind it, where these are whole and fit into UB; a place is counted in all.
+
+    Where these are long and few, or do not fit, the axis comes last, for rows of it alone.
+    """
     shape, picked = shape_of(data), shape_of(indices)
     given = {"axis": axis, "reduction": reduction}
     if len(shape) != len(picked) or picked != shape_of(updates):
@@ -55,13 +64,12 @@ def scatter_elements(
     before, behind = shape[:axis], shape[axis + 1 :]
     length, count = prod(shape[axis:]), prod(picked[axis:])
     whole = (before, behind) == (picked[:axis], picked[axis + 1 :])
-    if (
-        not whole
-        or not fits_as_row(length, dtype_of(data))
-        or reduction not in KINDS
-        or dtype_of(data) == "bool"
-        or not prod(shape) * count
-    ):
+    in_rows = whole and reduction in KINDS and dtype_of(data) != "bool" and prod(shape) * count > 0
+    fits, alone = (fits_as_row(extent, dtype_of(data)) for extent in (length, shape[axis]))
+    is_idle = prod(before) < FEW_ROWS and count > MANY_ELEMENTS
+    if in_rows and alone and prod(behind) > 1 and (is_idle or not fits):
+        return with_axis_last(graph, "ScatterElements", (data, indices, updates), axis, reduction=reduction)
+    if not in_rows or not fits:
         return graph.call("tilewright::PutOneByOne", data, indices, updates, **given)
     if prod(behind) > 1:
         own = np.arange(prod(behind)).reshape(behind)
