@@ -1,4 +1,7 @@
-"""Operators of onnxruntime's own domain that hand a state on from step to step, as linear attention and Mamba do."""
+"""Operators of onnxruntime's own domain that hand a state on from step to step, as linear attention and Mamba do.
+
+ONNX has taken them over: of linear attention, what it defines it by would be twice as many calls.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from compiler.operators.registry import composition
 _RULES = ("linear", "gated", "delta", "gated_delta")
 
 
-@composition("com.microsoft::LinearAttention")
+@composition("com.microsoft::LinearAttention", "LinearAttention")
 def linear_attention(
     graph: Graph,
     query: Value,

@@ -72,7 +72,7 @@ READS_ALL = frozenset({
     "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin",
     "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "GlobalAveragePool",
     "GlobalMaxPool", "ArgMax", "ArgMin", "DepthToSpace", "SpaceToDepth", "Hardmax", "DFT", "Det",
-    "RotaryEmbedding", "SimplifiedLayerNormalization", "Tile",
+    "RotaryEmbedding", "SimplifiedLayerNormalization", "Tile", "LinearAttention",
     *(
         f"com.microsoft::{name}"
         for name in (

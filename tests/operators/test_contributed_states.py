@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
-from tests.operators.test_contributed import check, floats
+from compiler.frontend import import_model
+from tests.frontend.cpu import run
+from tests.operators.test_contributed import check, floats, model
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
@@ -21,6 +25,16 @@ def test_linear_attention(rule: str, length: int, by_row: bool) -> None:
     while given[-1] is None:
         given.pop()
     check("LinearAttention", given, ["y", "state"], q_num_heads=4, kv_num_heads=2, update_rule=rule)
+
+
+def test_linear_attention_of_onnx() -> None:
+    """onnxruntime does not run its operator set yet: the reference is what ONNX defines it by."""
+    given = [(name, floats(2, 3, width)) for name, width in (("q", 16), ("k", 8), ("v", 6))]
+    given += [("past", floats(2, 2, 4, 3)), ("decay", -abs(floats(2, 3, 2))), ("beta", abs(floats(2, 3, 2, scale=0.3)))]
+    proto, feeds = model("LinearAttention", given, ["y", "state"], (), 27, "", q_num_heads=4, kv_num_heads=2)
+    expected = ReferenceEvaluator(proto).run(None, feeds)
+    for found, wanted in zip(run(import_model(proto.SerializeToString()), feeds), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_linear_attention_from_nothing() -> None:
