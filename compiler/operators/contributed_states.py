@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.operators import refusals
 from compiler.operators.broadcast import result_dtype, shape_of
+from compiler.operators.cast import as_dtype
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
 
@@ -35,16 +36,21 @@ def linear_attention(
     chunk_size: int = 64,
     state_window: int = 0,
 ) -> tuple[Any, Any]:
-    """Step by step: the state forgets, takes in a key and its value, and answers the query."""
+    """Step by step: the state forgets, takes in a key and its value, and answers the query; all of it in fp32."""
     if update_rule not in _RULES:
         raise refusals.wrong_value(f"must be one of {', '.join(_RULES)}", "update_rule", update_rule)
     if state_window:
         raise refusals.unsupported("a window of states")
     batch, length, _ = shape_of(query)
-    heads, dtype = kv_num_heads, result_dtype(query)
+    heads, own = kv_num_heads, result_dtype(query)
+    kept_dtype = own if past_state is None else result_dtype(past_state)
+    query, key, value = (as_dtype(graph, each, "float32") for each in (query, key, value))
+    past_state, decay, beta = (
+        None if each is None else as_dtype(graph, each, "float32") for each in (past_state, decay, beta)
+    )
     width, depth = shape_of(key)[2] // heads, shape_of(value)[2] // heads
-    factor = np.array(scale or 1 / math.sqrt(width), np.float32).astype(dtype)
-    q = _steps(graph, graph.call("Mul", query, factor), (batch, length, heads, q_num_heads // heads, width))
+    factor = graph.wide(graph.constant(np.array(scale or 1 / math.sqrt(width), np.float32)))
+    q = _steps(graph, query, (batch, length, heads, q_num_heads // heads, width))
     k = _steps(graph, key, (batch, length, heads, width, 1))
     v = _steps(graph, value, (batch, length, heads, 1, depth))
     kept = given = None
@@ -59,7 +65,7 @@ def linear_attention(
         given = _steps(graph, beta, (batch, length, shape_of(beta)[2], 1, 1))
     state: Any = past_state
     if state is None:
-        state = graph.constant(np.zeros((batch, heads, width, depth), np.float32).astype(dtype))
+        state = graph.wide(graph.constant(np.zeros((batch, heads, width, depth), np.float32)))
     answers = []
     for step in range(length):
         state = state if kept is None else graph.call("Mul", state, kept[step])
@@ -70,7 +76,9 @@ def linear_attention(
         state = graph.call("Add", state, graph.call("Mul", k[step], new))
         answers.append(graph.call("Unsqueeze", graph.call("MatMul", q[step], state), np.array([1])))
     joined = answers[0] if length == 1 else graph.call("Concat", *answers, axis=1)
-    return graph.call("Reshape", joined, np.array([batch, length, q_num_heads * depth])), state
+    scaled = graph.call("Mul", joined, factor)
+    result = graph.call("Reshape", scaled, np.array([batch, length, q_num_heads * depth]))
+    return as_dtype(graph, result, own), as_dtype(graph, state, kept_dtype)
 
 
 def _steps(graph: Graph, x: Value, shape: tuple[int, ...]) -> list[Any]:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+import compiler
 from compiler.frontend import import_model
+from models import checks
 from tests.frontend.cpu import run
 from tests.operators.test_contributed import check, floats, model
 
@@ -35,6 +37,14 @@ def test_linear_attention_of_onnx() -> None:
     expected = ReferenceEvaluator(proto).run(None, feeds)
     for found, wanted in zip(run(import_model(proto.SerializeToString()), feeds), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_states_are_added_up_in_full_precision() -> None:
+    given = [(name, floats(1, 3, 8)) for name in "qkv"]
+    proto, feeds = model("LinearAttention", given, ["y", "state"], q_num_heads=2, kv_num_heads=2, update_rule="linear")
+    found = compiler.compile(proto.SerializeToString(), chip="tw2", precision="fp16").run(feeds, hazards=True)
+    for name, wanted in checks.run(proto, feeds).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=5e-3, atol=5e-3)
 
 
 def test_linear_attention_from_nothing() -> None:
