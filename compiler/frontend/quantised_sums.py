@@ -2,9 +2,11 @@
 
 matmul(dequantise(a), dequantise(b))  ->  dequantise(matmul_integer(a, b))
 conv(dequantise(x), dequantise(w))    ->  dequantise(conv_integer(x, w))
+quantise(relu(x))                     ->  quantise(x), where zero is the least there is
 
 The cube takes half as long for them as for fp16, and of what is known half of the bytes come from DDR; but sums have to
-be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore.
+be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore,
+and in fp32 those that another number than zero is put around, unless they take long.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ import numpy as np
 from compiler.frontend.graph import Array, GraphBuilder, Value
 from compiler.frontend.inner_axes import Rewrite, Values
 from compiler.frontend.types import onnx_type
+from compiler.frontend.whole_numbers import FLOATS
 from compiler.operators.convolution import convolution_windows
 from compiler.operators.quantised_convolution import integer_convolution
 from compiler.operators.windows import Windows
 
 _INTEGERS = ("int8", "uint8")
 _EXACT = 1e-3  # of a step: what is nearer to a whole number of them was one, but for rounding
+_MANY_PRODUCTS = 2**23  # of fp32, for which the cube takes longer than another kernel does
 _MOST_TERMS = 2**15  # of a sum that int32 holds beside its bias
 _MOST_STEPS = 2**29
 
@@ -62,6 +66,19 @@ def _for_each(parameter: Array | None, shape: tuple[int, ...], axis: int) -> Arr
     return np.broadcast_to(np.moveaxis(parameter.reshape(*(1,) * (len(shape) - 1), -1), -1, axis), shape)
 
 
+def of_rectified(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    """What saturates cuts off below zero by itself."""
+    x, scale, zero = (*values, None)[:3]
+    maker = None if x is None else graph.maker(x)
+    if maker is None or maker.operator != "Relu" or scale is None or zero is None or zero.constant is None:
+        return None
+    least_is_zero = zero.dtype in _INTEGERS and (zero.constant == np.iinfo(zero.dtype).min).all()
+    if not least_is_zero or scale.constant is None or (scale.constant <= 0).any():
+        return None
+    result: Value = graph.call("QuantizeLinear", maker.operands[0], scale, zero, **attributes)
+    return result
+
+
 def of_product(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
     a, b = values
     return None if a is None or b is None else _scaled(graph, _given(graph, a), _known(graph, b), None)
@@ -86,7 +103,9 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     strides, pads, dilations = (attributes.get(name) for name in ("strides", "pads", "dilations"))
     automatic = attributes.get("auto_pad", "NOTSET")
     windows = convolution_windows(given.integers, known.integers, strides, pads, dilations, automatic, 1)
-    if math.prod(w.shape) < math.prod(x.shape) and (graph.types.wide or _is_padded(given, windows)):
+    products = math.prod(w.shape) * math.prod(windows.outputs) * x.shape[0]
+    is_long = graph.types.wide not in FLOATS and (products >= _MANY_PRODUCTS or not _is_padded(given, windows))
+    if math.prod(w.shape) < math.prod(x.shape) and not is_long:
         return None
     scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
     steps = _steps(bias, scale)
@@ -99,7 +118,7 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
 
 
 def _is_padded(given: _Quantised, windows: Windows) -> bool:
-    """Whether a map of integers is padded with something else than zero: the cube does not, so that is another kernel."""
+    """Whether a map of integers is padded with something else than zero: the cube does not, that is another kernel."""
     zero = 0 if given.zero_point is None or given.zero_point.constant is None else int(given.zero_point.constant)
     return any(windows.pads) and zero != (0 if given.integers.dtype == "int8" else 128)
 
@@ -167,4 +186,9 @@ def _around_zero(graph: GraphBuilder, integers: Array, scale: Array, zero: Array
     return _Quantised(known, each if (each != each[0]).any() else each[0], None)
 
 
-QUANTISED: Mapping[str, Rewrite] = {"Conv": of_convolution, "Gemm": of_gemm, "MatMul": of_product}
+QUANTISED: Mapping[str, Rewrite] = {
+    "Conv": of_convolution,
+    "Gemm": of_gemm,
+    "MatMul": of_product,
+    "QuantizeLinear": of_rectified,
+}

@@ -128,10 +128,19 @@ def test_results_are_those_of_integers_on_chips(chip: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("zero, is_cut_off", [(-128, True), (-100, False)])
+def test_saturation_cuts_off_below_zero(zero: int, is_cut_off: bool) -> None:
+    nodes = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "q"), node("DequantizeLinear", "q s z", "y")]
+    source = model(nodes, {"x": (6, 9)}, ["y"], numbers(np.int8(zero)), opset=17)
+    imported = import_model(source.SerializeToString())
+    assert ("Relu" in operators(imported)) is not is_cut_off
+    check(source, imported, given(6, 9))
+
+
 def test_instructions_quantise_and_dequantise_at_once() -> None:
     nodes = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "q"), node("DequantizeLinear", "q s z", "y")]
     source = model(nodes, {"x": (64, 128)}, ["y"], numbers(np.int8(-128)), opset=17)
     compiled = api.compile(source, "tw2", precision="fp16", cache=False)
     (segment,) = compiled.model.segments
     vector = [str(instr.row.mnemonic) for instr in segment.program.instrs if instr.row.mnemonic.startswith("v")]
-    assert vector == ["vrelu", "vquant", "vdequant"]
+    assert vector == ["vquant", "vdequant"]
