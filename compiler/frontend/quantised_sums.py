@@ -66,16 +66,35 @@ def _for_each(parameter: Array | None, shape: tuple[int, ...], axis: int) -> Arr
     return np.broadcast_to(np.moveaxis(parameter.reshape(*(1,) * (len(shape) - 1), -1), -1, axis), shape)
 
 
-def of_rectified(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
-    """What saturates cuts off below zero by itself."""
+def of_quantisation(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    """What saturates cuts off below zero by itself; one scale is as exact as it is given."""
     x, scale, zero = (*values, None)[:3]
-    maker = None if x is None else graph.maker(x)
-    if maker is None or maker.operator != "Relu" or scale is None or zero is None or zero.constant is None:
+    if x is None or scale is None or scale.constant is None:
         return None
-    least_is_zero = zero.dtype in _INTEGERS and (zero.constant == np.iinfo(zero.dtype).min).all()
-    if not least_is_zero or scale.constant is None or (scale.constant <= 0).any():
+    maker, bare = graph.maker(x), x
+    if maker is not None and maker.operator == "Relu" and _is_least(zero) and (scale.constant > 0).all():
+        bare = maker.operands[0]
+    exact = graph.wide(scale) if scale.constant.size == 1 else scale
+    if bare is x and exact is scale:
         return None
-    result: Value = graph.call("QuantizeLinear", maker.operands[0], scale, zero, **attributes)
+    result: Value = graph.call("QuantizeLinear", bare, exact, zero, **attributes)
+    return result
+
+
+def _is_least(zero: Value | None) -> bool:
+    """Whether nothing is below a zero point."""
+    if zero is None or zero.constant is None or zero.dtype not in _INTEGERS:
+        return False
+    return bool((zero.constant == np.iinfo(zero.dtype).min).all())
+
+
+def of_one_scale(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
+    """One scale is as exact as it is given, whatever type it makes results of."""
+    x, scale, zero = (*values, None)[:3]
+    if x is None or scale is None or scale.constant is None or scale.constant.size > 1 or scale.dtype not in FLOATS:
+        return None
+    to = {"output_dtype": attributes.get("output_dtype") or onnx_type(scale.dtype)}
+    result: Value = graph.call("DequantizeLinear", x, graph.wide(scale), zero, **{**attributes, **to})
     return result
 
 
@@ -190,5 +209,6 @@ QUANTISED: Mapping[str, Rewrite] = {
     "Conv": of_convolution,
     "Gemm": of_gemm,
     "MatMul": of_product,
-    "QuantizeLinear": of_rectified,
+    "DequantizeLinear": of_one_scale,
+    "QuantizeLinear": of_quantisation,
 }

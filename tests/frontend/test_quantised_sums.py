@@ -128,6 +128,18 @@ def test_results_are_those_of_integers_on_chips(chip: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("as_planned")
+def test_scales_are_exact_in_16_bits() -> None:
+    """A fiftieth is 0.019996 in fp16: of 127 steps a fortieth of one is lost."""
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q t z", "y")]
+    known = {**numbers(np.int8(0), 0.02), "t": np.float32(1)}
+    source = model(nodes, {"x": (1, 128)}, ["y"], known, opset=17)
+    x = ((np.arange(128) - 0.7 + 0.0099 * np.arange(128)) * 0.02).astype(np.float16).astype(np.float32).reshape(1, -1)
+    found = api.compile(source, "tiny", precision="fp16", cache=False).run({"x": x})["y"]
+    (expected,) = checks.run(source, {"x": x}).values()
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("zero, is_cut_off", [(-128, True), (-100, False)])
 def test_saturation_cuts_off_below_zero(zero: int, is_cut_off: bool) -> None:
     nodes = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "q"), node("DequantizeLinear", "q s z", "y")]
