@@ -172,7 +172,7 @@ def test_a_large_image_is_worth_it_and_the_choice_is_kept(tmp_path: Path, monkey
 def test_where_it_is_in_doubt_programs_of_first_tiles_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     imported, in_one_piece, searched = import_model(build("srcnn-24").SerializeToString()), driver.in_one_piece, []
     worth = driver._worth_sections(driver.kernels_of(imported, TW1, Options(), Observer()))
-    assert worth is not None and worth.share > driver.LESS
+    assert worth is not None and worth.share > driver.FAR_LESS
     monkeypatch.setattr(driver, "in_one_piece", lambda kernels: searched.append(kernels) or in_one_piece(kernels))
     found = driver._searched(imported, TW1, Options(), Observer())
     assert len(found.pieces) == len(searched) > 1, "the whole is not searched"
