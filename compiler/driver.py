@@ -20,6 +20,7 @@ from compiler.ends import Ends, cut, ends_as_told, ends_of, joined, tails_of
 from compiler.errors import InvalidError, Problem
 from compiler.frontend import Imported, import_model
 from compiler.isa.dtypes import DTYPES
+from compiler.kept_in_l1 import kept_in_l1
 from compiler.model_kernels import ModelKernels
 from compiler.one_piece import as_decided, as_told, in_one_piece
 from compiler.operators import load_operators
@@ -155,7 +156,8 @@ def _share(sections: Sections, planned: ModelKernels) -> float:
         return inf if models is None else sections.share
     given = planned.whole_chip, replace(planned.options, tune=QUICK), replace(planned.observer, watchers=())
     try:
-        whole, *pieces = (compilation_of(kernels_of(each, *given)) for each in (planned.imported, *models))
+        kernels = (kernels_of(each, *given) for each in (planned.imported, *models))
+        whole, *pieces = (compilation_of(kept_in_l1(each, None)) for each in kernels)
     except NotInPlace:
         return inf
     return sum(piece.predicted_cycles for piece in pieces) / whole.predicted_cycles
