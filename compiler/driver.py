@@ -106,9 +106,9 @@ def _searched(
     if manual is not None:
         return as_told(planned, manual)
     sections = None if is_section else _worth_sections(planned)
-    share = inf if sections is None else _share(sections, planned)
-    if sections is not None and share < CLEARLY:
-        spread = in_rows(imported, sections.sections, chip, options, observer)
+    models = None if sections is None else in_sections(imported, sections.sections)
+    if sections is not None and models is not None and _share(sections, models, planned) < CLEARLY:
+        spread = _one_behind_another(imported, sections.sections, models, chip, options, observer)
         if spread is not None:
             return spread
     ends = None if planned.clusters > 1 else ends_of(imported, chip)
@@ -147,13 +147,12 @@ def _worth_sections(planned: ModelKernels) -> Sections | None:
     return best_sections(Spreads(planned.imported.module, planned.imported.recipes), grouped, chip)
 
 
-def _share(sections: Sections, planned: ModelKernels) -> float:
-    """Of the cycles that a model takes in one piece, those in sections: as both are thought of, or where that leaves a
-    doubt, with the first tile of every kernel.
+def _share(sections: Sections, models: Sequence[Imported], planned: ModelKernels) -> float:
+    """Of the cycles that a model takes in one piece, those of its sections: as both are thought of, or, where that
+    leaves a doubt, with the first tile of every kernel.
     """
-    models = in_sections(planned.imported, sections.sections)
-    if models is None or sections.share < FAR_LESS:
-        return inf if models is None else sections.share
+    if sections.share < FAR_LESS:
+        return sections.share
     given = planned.whole_chip, replace(planned.options, tune=QUICK), replace(planned.observer, watchers=())
     try:
         kernels = (kernels_of(each, *given) for each in (planned.imported, *models))
@@ -170,8 +169,18 @@ def in_rows(
     on some rows, or a kernel has to run elsewhere.
     """
     models = in_sections(imported, sections)
-    if models is None:
-        return None
+    return None if models is None else _one_behind_another(imported, sections, models, chip, options, observer)
+
+
+def _one_behind_another(
+    imported: Imported,
+    sections: Sequence[Section],
+    models: Sequence[Imported],
+    chip: Chip,
+    options: Options,
+    observer: pipeline.Observer,
+) -> Compilation | None:
+    """A model whose sections are these models; None where a kernel has to run elsewhere."""
     try:
         compiled = [_found(model, chip, options, observer, is_section=True) for model in models]
     except NotInPlace:

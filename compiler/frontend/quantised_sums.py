@@ -100,7 +100,7 @@ def of_one_scale(graph: GraphBuilder, values: Values, attributes: Mapping[str, A
 
 def of_product(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
     a, b = values
-    return None if a is None or b is None else _scaled(graph, _given(graph, a), _known(graph, b), None)
+    return None if a is None or b is None else _scaled(graph, a, _known(graph, b), None)
 
 
 def of_gemm(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
@@ -108,7 +108,7 @@ def of_gemm(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) 
     if a is None or b is None or attributes.get("transA") or {attributes.get(k, 1.0) for k in ("alpha", "beta")} != {1}:
         return None
     known, bias = _known(graph, b, turned=bool(attributes.get("transB"))), others[0] if others else None
-    return _scaled(graph, _given(graph, a), known, bias)
+    return _scaled(graph, a, known, bias)
 
 
 def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
@@ -116,21 +116,25 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     if x is None or w is None or w not in graph.dequantised or attributes.get("group", 1) != 1:
         return None
     given, known = _given(graph, x), _around_zero(graph, *graph.dequantised[w], axis=0)
-    bias = others[0].constant if others and others[0] is not None else np.zeros(1)
-    if given is None or known is None or len(x.shape) < 3 or bias is None or math.prod(w.shape[1:]) > _MOST_TERMS:
+    outputs, channels, *kernel = w.shape
+    bias = others[0].constant if others and others[0] is not None else np.zeros(outputs)
+    if given is None or known is None or bias is None or math.prod(w.shape[1:]) > _MOST_TERMS:
         return None
+    is_well_formed = (x.shape[1:2], bias.shape) == ((channels,), (outputs,)) and len(x.shape) == len(w.shape)
+    if not is_well_formed or list(attributes.get("kernel_shape") or kernel) != kernel:
+        return None  # the operator says what is wrong
     strides, pads, dilations = (attributes.get(name) for name in ("strides", "pads", "dilations"))
     automatic = attributes.get("auto_pad", "NOTSET")
     windows = convolution_windows(given.integers, known.integers, strides, pads, dilations, automatic, 1)
     products = math.prod(w.shape) * math.prod(windows.outputs) * x.shape[0]
-    is_long = graph.types.wide not in FLOATS and (products >= _MANY_PRODUCTS or not _is_padded(given, windows))
+    is_long = x.dtype not in FLOATS and (products >= _MANY_PRODUCTS or not _is_padded(given, windows))
     if math.prod(w.shape) < math.prod(x.shape) and not is_long:
         return None
     scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
     steps = _steps(bias, scale)
-    added = graph.constant(steps) if others and steps is not None else None
+    added = None if steps is None or not steps.any() else graph.constant(steps)
     sums = integer_convolution(graph, (given.integers, given.zero_point), (known.integers, None), added, windows, 1)
-    result = _dequantised(graph, sums, scale, 1)
+    result = _dequantised(graph, sums, scale, 1, x.dtype)
     if steps is None:
         result = graph.call("Add", result, bias.reshape(-1, *(1,) * (len(x.shape) - 2)))
     return result
@@ -142,16 +146,19 @@ def _is_padded(given: _Quantised, windows: Windows) -> bool:
     return any(windows.pads) and zero != (0 if given.integers.dtype == "int8" else 128)
 
 
-def _scaled(graph: GraphBuilder, a: _Quantised | None, b: _Quantised | None, bias: Value | None) -> Value | None:
+def _scaled(graph: GraphBuilder, value: Value, b: _Quantised | None, bias: Value | None) -> Value | None:
     """Their product, plus a bias; integers are added before, other numbers behind."""
+    a = None if b is None else _given(graph, value)
     if a is None or b is None or len(a.integers.shape) < 2 or a.integers.shape[-1] > _MOST_TERMS:
         return None
+    if a.integers.shape[-1] != b.integers.shape[0]:
+        return None  # the operator says what is wrong
     scale = (a.scale.astype(np.float64) * b.scale).astype(np.float32)
     sums = graph.call("MatMulInteger", a.integers, b.integers, a.zero_point, b.zero_point)
     steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale)
     if steps is not None:
         sums, bias = graph.call("Add", sums, steps), None
-    result = _dequantised(graph, sums, scale, len(sums.shape) - 1)
+    result = _dequantised(graph, sums, scale, len(sums.shape) - 1, value.dtype)
     return result if bias is None else graph.call("Add", result, bias)
 
 
@@ -163,10 +170,9 @@ def _steps(bias: Array, scale: Array) -> Array | None:
     return whole.astype(np.int32) if is_whole else None
 
 
-def _dequantised(graph: GraphBuilder, sums: Any, scale: Array, axis: int) -> Value:
+def _dequantised(graph: GraphBuilder, sums: Any, scale: Array, axis: int, dtype: str) -> Value:
     known = graph.wide(graph.constant(scale if scale.size > 1 else scale.reshape(())))
-    to = onnx_type(graph.types.wide or "float32")
-    result: Value = graph.call("DequantizeLinear", sums, known, axis=axis, output_dtype=to)
+    result: Value = graph.call("DequantizeLinear", sums, known, axis=axis, output_dtype=onnx_type(dtype))
     return result
 
 

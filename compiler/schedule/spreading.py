@@ -58,12 +58,9 @@ class _Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Sections:
-    """In the order in which they run, with the cycles that they are thought to take, and what share of those in one
-    piece these are.
-    """
+    """In the order in which they run, and what share of the cycles in one piece they are thought to take."""
 
     sections: tuple[Section, ...]
-    cycles: float
     share: float
 
 
@@ -82,7 +79,7 @@ def best_sections(spreads: Spreads, grouped: Any, chip: Chip) -> Sections | None
             by_rows[-1] = min(by_rows[-1], before.then(taken, first, clusters))
     best = min(by_rows[-1], as_ever[-1])
     found, share = tuple(chooser.sections(best.begins)), best.cycles / max(1.0, sum(chooser.alone))
-    return Sections(found, best.cycles, share) if any(section.clusters for section in found) else None
+    return Sections(found, share) if any(section.clusters for section in found) else None
 
 
 @dataclass(frozen=True, order=True)

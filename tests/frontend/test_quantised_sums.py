@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from compiler import api
+from compiler.errors import TilewrightError
 from compiler.frontend import Imported, import_model
 from models import checks
 from tests.frontend.cpu import check
@@ -92,6 +93,48 @@ def test_a_convolution_is_of_integers_where_that_pays(zero: Any, size: int) -> N
     pays = is_zero or 8 * size * size <= known["w"].size
     assert ("int8" in kinds(imported, "tilewright::Convolution")) is pays
     check(source, imported, given(1, 8, size, size), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_a_convolution_may_have_no_bias(axis: int | None) -> None:
+    known = {**numbers(np.int8(0)), **weights((6, 8, 3, 3), axis)}
+    convolved = node("Conv", "d e _", "y", pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    nodes = [*QUANTISED, node("DequantizeLinear", "w t v", "e", axis=0), convolved]
+    source = model(nodes, {"x": (1, 8, 4, 4)}, ["y"], known, opset=17)
+    imported = import_model(source.SerializeToString())
+    assert "int8" in kinds(imported, "tilewright::Convolution")
+    check(source, imported, given(1, 8, 4, 4), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape, behind, said",
+    [
+        ((1, 8, 4, 4), node("Conv", "d e", "y", kernel_shape=[5, 5]), "kernel_shape"),
+        ((1, 7, 4, 4), node("Conv", "d e", "y"), "channels"),
+        ((1, 8, 4, 4), node("Conv", "d e s2", "y"), "b"),
+        ((5, 9), node("MatMul", "d u", "y"), "a"),
+    ],
+)
+def test_what_is_wrong_is_told_by_the_operator(shape: tuple[int, ...], behind: Any, said: str) -> None:
+    known = {**numbers(np.int8(0)), **weights((6, 8, 3, 3), 0), "s2": np.zeros(5, np.float32)}
+    known["m"] = RNG.integers(-9, 9, (8, 3)).astype(np.int8)
+    made = [node("DequantizeLinear", "w t v", "e", axis=0), node("DequantizeLinear", "m s z", "u")]
+    source = model([*QUANTISED, *made, behind], {"x": shape}, ["y"], known, opset=17)
+    with pytest.raises(TilewrightError, match=said):
+        import_model(source.SerializeToString())
+
+
+def test_models_of_16_bits_keep_their_type() -> None:
+    """Whose scales are of 16 bits, without a precision that anybody asked for."""
+    known = {**numbers(np.int8(3)), **weights((24, 7), 1)}
+    known |= {"s": known["s"].astype(np.float16), "t": known["t"].astype(np.float16)}
+    nodes = [*QUANTISED, DEQUANTISED, node("MatMul", "d e", "m"), node("Add", "m m", "y")]
+    inputs = {"x": (TensorProto.FLOAT16, [5, 24])}
+    source = model(nodes, inputs, ["y"], known, opset=19, output_type=TensorProto.FLOAT16)
+    imported = import_model(source.SerializeToString())
+    assert "tilewright::Product" in operators(imported) and imported.outputs[0].dtype == "float16"
+    x = given(5, 24)["x"].astype(np.float16)
+    check(source, imported, {"x": x}, rtol=2e-3, atol=2e-3)
 
 
 def test_what_was_turned_is_known_still() -> None:
