@@ -5,8 +5,7 @@ conv(dequantise(x), dequantise(w))    ->  dequantise(conv_integer(x, w))
 quantise(relu(x))                     ->  quantise(x), where zero is the least there is
 
 The cube takes half as long for them as for fp16, and of what is known half of the bytes come from DDR; but sums have to
-be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore,
-and in fp32 those that another number than zero is put around, unless they take long.
+be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from compiler.frontend.types import onnx_type
 from compiler.frontend.whole_numbers import FLOATS
 from compiler.operators.convolution import convolution_windows
 from compiler.operators.quantised_convolution import integer_convolution
-from compiler.operators.windows import Windows
 
 _INTEGERS = ("int8", "uint8")
 _EXACT = 1e-3  # of a step: what is nearer to a whole number of them was one, but for rounding
-_MANY_PRODUCTS = 2**23  # of fp32, for which the cube takes longer than another kernel does
 _MOST_TERMS = 2**15  # of a sum that int32 holds beside its bias
 _MOST_STEPS = 2**29
 
@@ -126,9 +123,7 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     strides, pads, dilations = (attributes.get(name) for name in ("strides", "pads", "dilations"))
     automatic = attributes.get("auto_pad", "NOTSET")
     windows = convolution_windows(given.integers, known.integers, strides, pads, dilations, automatic, 1)
-    products = math.prod(w.shape) * math.prod(windows.outputs) * x.shape[0]
-    is_long = x.dtype not in FLOATS and (products >= _MANY_PRODUCTS or not _is_padded(given, windows))
-    if math.prod(w.shape) < math.prod(x.shape) and not is_long:
+    if math.prod(w.shape) < math.prod(x.shape) and x.dtype in FLOATS:
         return None
     scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
     steps = _steps(bias, scale)
@@ -138,12 +133,6 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     if steps is None:
         result = graph.call("Add", result, bias.reshape(-1, *(1,) * (len(x.shape) - 2)))
     return result
-
-
-def _is_padded(given: _Quantised, windows: Windows) -> bool:
-    """Whether a map of integers is padded with something else than zero: the cube does not, that is another kernel."""
-    zero = 0 if given.zero_point is None or given.zero_point.constant is None else int(given.zero_point.constant)
-    return any(windows.pads) and zero != (0 if given.integers.dtype == "int8" else 128)
 
 
 def _scaled(graph: GraphBuilder, value: Value, b: _Quantised | None, bias: Value | None) -> Value | None:

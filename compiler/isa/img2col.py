@@ -80,7 +80,7 @@ def img2col(args: Args, source: np.ndarray) -> layout.Laid:
     box = layout.fractal_rows(source).reshape(source.shape[0], -1)
     rows = layout.elements(picked.of(box), source.dtype)
     if picked.outside is not None:
-        rows[picked.outside] = 0
+        rows[picked.outside] = layout.constant(args.pad_value, source.dtype)
     m, blocks, c0 = rows.shape
     return layout.matrix_to_l0a(rows.reshape(m, blocks * c0)[:, : args.k], c0)
 

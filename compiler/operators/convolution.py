@@ -72,13 +72,13 @@ def convolve(
 ) -> Any:
     """The call of the operator, once its operands are what the cube wants.
 
-    The cube pads with zeros only, so other paddings are put around the input first. It works on a whole block of
-    channels: groups that have fewer, down to one channel in depthwise convolutions, share a block.
+    The cube works on a whole block of channels: groups that have fewer, down to one channel in depthwise convolutions,
+    share a block. What is put in another order is padded with zeros only, other paddings are put around it first.
     """
+    bare, padded, around = x, x, windows
     if pad_value and any(windows.pads):
-        around = (0, 0, *windows.begins, 0, 0, *windows.ends)
-        value = np.array([pad_value], dtype_of(x))
-        x = graph.call("Pad", x, np.array(around, np.int64), value)
+        sides = np.array([0, 0, *windows.begins, 0, 0, *windows.ends], np.int64)
+        x = padded = graph.call("Pad", x, sides, np.array([pad_value], dtype_of(x)))
         windows = Windows.of(shape_of(x)[2:], windows.kernel, windows.strides, None, windows.dilations)
     w, windows = _without_what_meets_nothing(graph, w, windows)
     if _is_of_channels_alone(x, w, windows, group):
@@ -96,6 +96,8 @@ def convolve(
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, block)
         x, w, windows = by_kernel_rows(graph, x, w, windows, block)
+    if x is padded:  # nothing was: the cube pads with any number
+        x, windows = bare, around
     outputs, channels, *_ = shape_of(w)
     blocks = -(-group // max(1, block // channels))
     sharing = -(-group // blocks)
@@ -114,6 +116,7 @@ def convolve(
         dilations=windows.dilations,
         channels=channels * sharing,
         outputs=outputs,
+        padding=pad_value,
     )
     return in_order(graph, made, counts, places)
 
@@ -196,10 +199,6 @@ def channel_block(dtype: str) -> int:
     return 32 // np.dtype(dtype if dtype != "bfloat16" else "float16").itemsize
 
 
-def zero(dtype: str) -> Any:
-    return tirx.const(0, dtype)
-
-
 @operator("tilewright::Convolution", schedule="convolution")
 def convolution(
     x: te.Tensor,
@@ -212,11 +211,12 @@ def convolution(
     dilations: tuple[int, ...],
     channels: int,
     outputs: int,
+    padding: int = 0,
 ) -> te.Tensor:
     """A product of the windows' matrix with packed weights. Integers give int32; sums are cast back to floats' type.
 
-    A group sees ``channels`` of x, the last one those that are left; of all groups' columns the first ``outputs`` are
-    the result.
+    Around x is ``padding``. A group sees ``channels`` of x, the last one those that are left; of all groups' columns
+    the first ``outputs`` are the result.
 
     The stages: "windows" [n, group, do, ho, wo, kd, c1, kh, kw, c0], the product "convolution" [n, group, do, ho, wo,
     o], bias and cast in the same order of axes, and "channels_first".
@@ -236,7 +236,9 @@ def convolution(
         if group * channels > shape_of(x)[1]:
             conditions.append(g * channels + channel < shape_of(x)[1])
         value = x[(n, g * channels + channel, *positions)]
-        return tirx.if_then_else(tirx.all(*conditions), value, zero(dtype_of(x))) if conditions else value
+        if not conditions:
+            return value
+        return tirx.if_then_else(tirx.all(*conditions), value, tirx.const(padding, dtype_of(x)))
 
     places = (shape_of(x)[0], group, *(1,) * missing, *windows.outputs)
     kernel_3d = (1,) * missing + tuple(kernel)

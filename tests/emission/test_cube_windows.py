@@ -16,14 +16,16 @@ AXES = Axes(1, 2, 3)
 SAME_3X3 = Windows(AXES, 3, (1, 1), (1, 1), 1, True)
 
 
-def windows(held: Any, said: Windows, extents: tuple[Any, ...], row: Any, column: Any, inside: Any) -> Any:
+def windows(
+    held: Any, said: Windows, extents: tuple[Any, ...], row: Any, column: Any, inside: Any, padding: float = 0.0
+) -> Any:
     """Over ho, wo, c1, kh, kw, c0; ``row`` and ``column`` are functions of an output position and a kernel element."""
     operand = buffer("local.l0a", "float16", 1, 1, 1, 4, 8, 1, 2, 3, 3, 16)
 
     def body(ho: Any, wo: Any, c1: Any, kh: Any, kw: Any, c0: Any) -> tuple[Any, Any]:
         value = load(held, 0, c1 * 16 + c0, row(ho, kh), column(wo, kw))
-        zero = tirx.FloatImm("float16", 0.0)
-        return (0, 0, 0, ho, wo, 0, c1, kh, kw, c0), tirx.if_then_else(inside(ho, wo, kh, kw), value, zero)
+        other = tirx.FloatImm("float16", padding)
+        return (0, 0, 0, ho, wo, 0, c1, kh, kw, c0), tirx.if_then_else(inside(ho, wo, kh, kw), value, other)
 
     return nest(list(extents), operand, body, str(said))
 
@@ -94,7 +96,7 @@ def test_windows_at_the_upper_edge() -> None:
     statement = windows(held, SAME_3X3, (4, 8, 2, 3, 3, 16), lambda o, k: o + k - 1, lambda o, k: o + k - 1, inside)
     assert emitted(statement) == (
         "img2col.fp16 l0a[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], l1[0, 0, 0, 0], 32, 288, 0, 0, 5, 8, 640, 3, 3, 1, 1, 1, 1, "
-        "1, 1, 0, 1"
+        "1, 1, 0, 1, 0"
     )
 
 
@@ -111,7 +113,7 @@ def test_windows_of_a_tile_know_their_padding_at_run_time() -> None:
     operands = emitted(statement, surroundings=surroundings).rpartition("288, ")[2]
     assert operands == (
         "0, 0, T.min(6, 13 - t * 4) - T.max(0, 1 - t * 4), 8, 768, 3, 3, 1, 1, 1, 1, "
-        "T.max(0, 1 - t * 4), 1, T.max(0, t * 4 - 7), 1"
+        "T.max(0, 1 - t * 4), 1, T.max(0, t * 4 - 7), 1, 0"
     )
 
 
@@ -120,7 +122,7 @@ def test_a_column_of_the_kernel_is_a_range_of_k() -> None:
     inside = lambda ho, wo, kh, kw: wo < 7  # noqa: E731
     statement = windows(held, SAME_3X3, (4, 8, 1, 1, 1, 16), lambda o, _: o, lambda o, _: o + 1, inside)
     assert emitted(statement).partition("], ")[2] == (
-        "l1[0, 0, 0, 0], 32, 16, 0, 32, 4, 8, 640, 1, 3, 1, 1, 1, 1, 0, 1, 0, 1"
+        "l1[0, 0, 0, 0], 32, 16, 0, 32, 4, 8, 640, 1, 3, 1, 1, 1, 1, 0, 1, 0, 1, 0"
     )
 
 
@@ -132,15 +134,17 @@ def test_whole_rows_are_told_of_all_columns_of_the_kernel() -> None:
     assert reasons(statement) == ["img2col: kw must be in 1..255, not 256"]
 
 
-def test_windows_wholly_in_the_padding_are_zeros() -> None:
+@pytest.mark.parametrize("padding", [0.0, 2.5])
+def test_windows_wholly_in_the_padding_are_filled(padding: float) -> None:
     surroundings = Surroundings()
     depth = outer("depth", 4, surroundings)
     held = buffer("shared.l1", "float16", 1, 32, 5, 8)
     inside = lambda ho, wo, kh, kw: depth >= 1  # noqa: E731
-    statement = windows(held, SAME_3X3, (3, 8, 2, 3, 3, 16), lambda o, k: o + k, lambda o, k: o + k - 1, inside)
+    one_lower, left = lambda o, k: o + k, lambda o, k: o + k - 1
+    statement = windows(held, SAME_3X3, (3, 8, 2, 3, 3, 16), one_lower, left, inside, padding)
     text = emitted(statement, surroundings=surroundings)
     assert text.startswith("if depth >= 1: img2col.fp16 ")
-    assert text.endswith(" else filll0a.fp16 l0a[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 9216, 0")
+    assert f", {padding:g} else filll0a.fp16 l0a[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 9216, {padding:g}" in text
 
 
 def test_packed_weights() -> None:

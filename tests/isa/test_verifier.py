@@ -102,7 +102,7 @@ def test_an_instruction_that_breaks_a_rule(line: str, said: str) -> None:
         "vabs.fp32.1d [0], [x1 + 4], <8>",
         "vabs.fp32.2d [0; x1, 1], [512; 4], <2, 4>",
         "vabs.fp32.2d [0; 0, 1], [512; 4], <x1, 4>",
-        "img2col.fp16 [0], [0], <x1, 16>, 0, 0, <4, x2>, 64, <3, x3>, <1, 1>, <1, 1>, 0, 0, 0, 0",
+        "img2col.fp16 [0], [0], <x1, 16>, 0, 0, <4, x2>, 64, <3, x3>, <1, 1>, <1, 1>, 0, 0, 0, 0, 0",
         "ldl0a.fp16 [x1], [x2], <x3, x4>, x5",
         "ldt x1, x2",
         "cross_set.v x1, x2",

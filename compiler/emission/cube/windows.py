@@ -1,13 +1,13 @@
 """Convolution windows on their way from a feature map in L1 to L0A, by ``img2col``.
 
-The nest of the windows is ``l0a[.., ho, wo, kd, c1, kh, kw, c0] = if_then_else(inside, l1[.., c, row, column], 0)``
+The nest of the windows is ``l0a[.., ho, wo, kd, c1, kh, kw, c0] = if_then_else(inside, l1[.., c, row, column], p)``
 where
 
     row = ho * stride + kh * dilation + e      inside where  low <= ho * stride + kh * dilation < high
 
 and the same for columns. Rows from ``low`` up to ``high`` are the image; what is above and below is the padding that
-the instruction is told of. A nest may hold a part of the kernel: a part of its rows is a smaller kernel, a part of its
-columns is a range of the instruction's k.
+the instruction is told of, as is ``p``. A nest may hold a part of the kernel: a part of its rows is a smaller kernel, a
+part of its columns is a range of the instruction's k.
 
 Of images that are abreast, counted by axis ``do``, rows lie one below the other, so far apart that windows go on from
 the last row of one with the first row of the next.
@@ -142,7 +142,7 @@ class Band:
 
 @recogniser
 def windows_to_l0a(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """The windows of a tile, zeros where they stand over the edge."""
+    """The windows of a tile, and a number where they stand over the edge."""
     said = Windows.of(mark_of(nest)) if nest.target.memory == "l0a" and mark_of(nest) else None
     if said is None:
         return
@@ -196,6 +196,7 @@ class _Read:
     channel: Any
     image: Any  # the byte at which it begins
     outside: list[Any]  # conditions that no loop decides
+    padding: float = 0.0
 
     @staticmethod
     def of(nest: Nest, said: Windows) -> _Read | str:
@@ -227,6 +228,9 @@ class _Read:
         value = self.nest.store.value
         if type(value).__name__ != "Call":
             return ""
+        if not isinstance(value.args[2], tirx.IntImm | tirx.FloatImm):
+            return "what is around the map is no number"
+        self.padding = float(value.args[2].value)
         variables = [loop.var for loop in self.nest.loops]
         for part in _conjuncts(value.args[0]):
             distances = _distances(part)
@@ -250,7 +254,7 @@ class _Read:
             if not any(part.same_as(other) for other in self.outside):
                 self.outside.append(part)
         elif set(loops) <= {self.c1, self.c0}:
-            pass  # ldc1 left zeros behind the last channel
+            pass  # ldc1 left zeros behind the last channel, and whatever is there meets weights of zero
         elif not any(band.take(loops, factors, linear[-1]) for band in (self.rows, self.columns)):
             return f"{part} bounds neither rows nor columns"
         return ""
@@ -266,7 +270,7 @@ class _Read:
         height = (rows - 1) * said.strides[0] + (kernel[0] - 1) * said.dilations[0] + 1
         width = (bound(self.columns.output) - 1) * said.strides[1] + (told[1] - 1) * said.dilations[1] + 1
         stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
-        return (0, 0, m, k, 0, 0, height, width, stride, *told, *said.strides, *said.dilations, 0, 0, 0, 0)
+        return (0, 0, m, k, 0, 0, height, width, stride, *told, *said.strides, *said.dilations, 0, 0, 0, 0, 0)
 
     def build(self) -> Any:
         nest, said, rows, columns = self.nest, self.said, self.rows, self.columns
@@ -297,11 +301,12 @@ class _Read:
         block_stride = said.axes.c1_stride(self.source.shape, self.source.dtype)
         numbers = [m, k, 0, k_start, height, width, block_stride, kernel_rows, kernel_columns]
         numbers += [*said.strides, *said.dilations, top, left, bottom, right]
-        load = instruction("img2col", (dtype.name,), [*slots, *(simple(nest, number(value)) for value in numbers)])
-        return guarded(nest.loops, self._or_zeros(load, m, k, height, width))
+        slots += [simple(nest, number(value)) for value in numbers]
+        load = instruction("img2col", (dtype.name,), [*slots, self.padding])
+        return guarded(nest.loops, self._or_padding(load, m, k, height, width))
 
-    def _or_zeros(self, load: Any, m: Any, k: Any, height: Any, width: Any) -> Any:
-        """Zeros where no element of any window lies in the image."""
+    def _or_padding(self, load: Any, m: Any, k: Any, height: Any, width: Any) -> Any:
+        """Padding alone where no element of any window lies in the image."""
         conditions = list(self.outside)
         for size in (height, width):
             shorter = self.nest.surroundings.simplify(number(size))
@@ -314,8 +319,8 @@ class _Read:
             together = tirx.And(together, condition)
         target = self.nest.target
         count = product_of([rounded_up(m, FRACTAL), k])
-        zeros = instruction("filll0a", (target.dtype,), [address_at(target.buffer, 0), count, 0.0])
-        return tirx.IfThenElse(together, load, zeros)
+        filled = instruction("filll0a", (target.dtype,), [address_at(target.buffer, 0), count, self.padding])
+        return tirx.IfThenElse(together, load, filled)
 
 
 def _conjuncts(condition: Any) -> list[Any]:

@@ -353,7 +353,8 @@ _FROM_L1 = [
         244,
         "img2col",
         Queue.MTE1,
-        "m rows and k columns of the im2col matrix of [c1][h][w][c0] to L0A; columns are ordered (c1, kh, kw, c0)",
+        "m rows and k columns of the im2col matrix of [c1][h][w][c0] to L0A; columns are ordered (c1, kh, kw, c0), "
+        "padding is pad_value, cut and saturated for integers",
         (
             l0a("dst", "w"),
             Tensor(
@@ -377,6 +378,7 @@ _FROM_L1 = [
             Int("pad_left", 0, 255),
             Int("pad_bottom", 0, 255),
             Int("pad_right", 0, 255),
+            Float("pad_value"),
         ),
         (_CUBE,),
         (path_exists, windows_exist, starts_at_block),

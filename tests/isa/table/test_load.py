@@ -151,6 +151,8 @@ def _to_l0b(transposed: bool) -> Check:
     return check
 
 
+# Operand, and what integers make of it.
+PAD_VALUES = [(0.0, 0), (2.5, 2), (-1.0, -1), (-300.0, -128), (300.0, 127)]
 # h, w, kernel, stride, dilation, pads (top, left, bottom, right), channel blocks
 WINDOWS = [
     (1, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1),
@@ -161,11 +163,13 @@ WINDOWS = [
 ]
 
 
-def _im2col(image: np.ndarray, case: tuple[Any, ...], m_start: int, m: int, k_start: int, k: int) -> np.ndarray:
+def _im2col(
+    image: np.ndarray, case: tuple[Any, ...], padding: float, m_start: int, m: int, k_start: int, k: int
+) -> np.ndarray:
     """[c1][h][w][c0] -> rows and columns of the im2col matrix, one element at a time."""
     h, w, (kh, kw), (sh, sw), (dh, dw), (top, left, _, right), _ = case
     wo = (w + left + right - dw * (kw - 1) - 1) // sw + 1
-    out = np.zeros((m, k), image.dtype)
+    out = np.full((m, k), padding, image.dtype)
     for i in range(m):
         oy, ox = (m_start + i) // wo, (m_start + i) % wo
         for j in range(k):
@@ -180,8 +184,9 @@ def _im2col(image: np.ndarray, case: tuple[Any, ...], m_start: int, m: int, k_st
 
 def img2col(machine: Machine, row: Row, mods: Mods, dtype: str) -> None:
     c0 = k0_of(dtype)
-    for case in WINDOWS:
+    for case, (pad_value, of_integers) in zip(WINDOWS, PAD_VALUES, strict=True):
         h, w, (kh, kw), stride, dilation, pads, c1 = case
+        padding = of_integers if dtype == "int8" else pad_value
         image, apart = machine.noise(dtype, c1, h, w, c0), h * w * c0 + c0
         place = strided(image.shape, (apart, w * c0, c0, 1))
         ho = (h + pads[0] + pads[2] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
@@ -196,8 +201,8 @@ def img2col(machine: Machine, row: Row, mods: Mods, dtype: str) -> None:
             machine.run(row, mods, dst=512, src=64, m=m, k=k, m_start=m_start, k_start=k_start, h=h, w=w,
                         c1_stride=apart, kh=kh, kw=kw, stride_h=stride[0], stride_w=stride[1],
                         dilation_h=dilation[0], dilation_w=dilation[1], pad_top=pads[0], pad_left=pads[1],
-                        pad_bottom=pads[2], pad_right=pads[3])  # fmt: skip
-            expected = zero_extended(_im2col(image, case, m_start, m, k_start, k), up(m, 16), up(k, c0))
+                        pad_bottom=pads[2], pad_right=pads[3], pad_value=pad_value)  # fmt: skip
+            expected = zero_extended(_im2col(image, case, padding, m_start, m, k_start, k), up(m, 16), up(k, c0))
             assert same_bits(machine.peek("l0a", 512, dtype, l0a(*expected.shape, k, dtype)), expected)
 
 
@@ -282,7 +287,7 @@ def test_against_the_oracle(row: Row, mods: Mods) -> None:
 WINDOW = {
     "dst": 0, "src": 0, "m": 4, "k": 16, "m_start": 0, "k_start": 0, "h": 8, "w": 8, "c1_stride": 1024,
     "kh": 3, "kw": 3, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1,
-    "pad_top": 0, "pad_left": 0, "pad_bottom": 0, "pad_right": 0,
+    "pad_top": 0, "pad_left": 0, "pad_bottom": 0, "pad_right": 0, "pad_value": 0,
 }  # fmt: skip
 NZ = {"dst": 0, "src": 0, "rows": 8, "cols": 40, "src_stride": 40, "dst_pitch": 8}
 GATHER = {"dst": 0, "src": 0, "index": 4096, "rows": 4, "cols": 8, "dst_stride": 8, "table_rows": 9, "table_stride": 8}
