@@ -96,7 +96,7 @@ def convolve(
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, block)
         x, w, windows = by_kernel_rows(graph, x, w, windows, block)
-    if x is padded:  # nothing was: the cube pads with any number
+    if x is padded is not bare:  # nothing was: the cube pads with any number
         x, windows = bare, around
     outputs, channels, *_ = shape_of(w)
     blocks = -(-group // max(1, block // channels))
