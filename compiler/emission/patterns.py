@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.emission.terms import COMMUTATIVE, Term
+from compiler.emission.terms import COMMUTATIVE, Term, saturated
 from compiler.isa.dtypes import DTYPES, FLOATS, INTS
 from compiler.isa.model import Float, Int, Modifier, Row, Shape, Tensor
 from compiler.isa.table import rows
@@ -294,20 +294,9 @@ def _match_all(
 def _match_saturated(
     spelling: Spelling, pattern: Pattern, term: Term, binding: _Binding, to: str
 ) -> Iterator[_Binding]:
-    """``cast(min(max(x, low), high))`` where low and high are the limits of the type that is cast to."""
-    if term.op != "cast" or term.dtype not in INTS:
-        return
-    limits = np.iinfo(DTYPES[term.dtype].numpy)
-    inner, wanted = term.args[0], {"min": limits.max, "max": limits.min}
-    for _ in range(2):
-        limit = wanted.pop(inner.op, None)
-        if limit is None:
-            return
-        rest = [arg for arg in inner.args if not (arg.op == "const" and arg.value == limit)]
-        if len(rest) != 1:
-            return
-        inner = rest[0]
-    yield from _match(spelling, pattern.args[0], inner, binding, to)
+    inner = saturated(term)
+    if inner is not None:
+        yield from _match(spelling, pattern.args[0], inner, binding, to)
 
 
 def _bound_tensor(row: Row, name: str, term: Term, binding: _Binding) -> Iterator[_Binding]:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
+from compiler.isa.dtypes import DTYPES, INTS
 from compiler.tir.scopes import ISA_DTYPE
 
 LEAVES = frozenset({"load", "const", "scalar", "index"})
@@ -36,6 +38,21 @@ class Term:
             return str(self.value.key)
         name = f"cast.{self.dtype}" if self.op == "cast" else self.op
         return f"{name}({', '.join(map(str, self.args))})"
+
+
+def saturated(term: Term) -> Term | None:
+    """x of ``cast(min(max(x, low), high))``, where low and high are the limits of the type that is cast to."""
+    if term.op != "cast" or term.dtype not in INTS:
+        return None
+    limits = np.iinfo(DTYPES[term.dtype].numpy)
+    inner, wanted = term.args[0], {"min": limits.max, "max": limits.min}
+    for _ in range(2):
+        limit = wanted.pop(inner.op, None)
+        rest = [arg for arg in inner.args if not (arg.op == "const" and arg.value == limit)]
+        if limit is None or len(rest) != 1:
+            return None
+        inner = rest[0]
+    return inner
 
 
 _BINARY = {

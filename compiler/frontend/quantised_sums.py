@@ -64,17 +64,42 @@ def _for_each(parameter: Array | None, shape: tuple[int, ...], axis: int) -> Arr
 
 
 def of_quantisation(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
-    """What saturates cuts off below zero by itself; one scale is as exact as it is given."""
+    """What saturates cuts off below zero by itself; one scale is as exact as it is given; sums are scaled once."""
     x, scale, zero = (*values, None)[:3]
     if x is None or scale is None or scale.constant is None:
         return None
     maker, bare = graph.maker(x), x
     if maker is not None and maker.operator == "Relu" and _is_least(zero) and (scale.constant > 0).all():
         bare = maker.operands[0]
+    requantised = _requantised(graph, bare, scale, zero)
+    if requantised is not None:
+        return requantised
     exact = graph.wide(scale) if scale.constant.size == 1 else scale
     if bare is x and exact is scale:
         return None
     result: Value = graph.call("QuantizeLinear", bare, exact, zero, **attributes)
+    return result
+
+
+def _requantised(graph: GraphBuilder, x: Value, scale: Value, zero: Value | None) -> Value | None:
+    """quantise(dequantise(sums)), by one factor for all of them or for each place on an axis."""
+    maker = graph.maker(x)
+    if maker is None or maker.operator != "DequantizeLinear" or zero is None or zero.constant is None:
+        return None
+    if scale.constant is None or scale.constant.size > 1 or zero.constant.size > 1 or zero.dtype not in _INTEGERS:
+        return None
+    sums, *others = maker.operands
+    known = others[0].constant if others else maker.attributes.get("x_scale")
+    is_plain = len(others) <= 1 and maker.attributes.get("x_zero_point") is None
+    if sums.dtype != "int32" or known is None or not is_plain or maker.attributes.get("block_size"):
+        return None
+    factor = (np.asarray(known, np.float64) / scale.constant.reshape(())).astype(np.float32)
+    axis = maker.attributes.get("axis", 1)
+    behind = len(sums.shape) - 1 - axis % max(1, len(sums.shape))
+    each = factor.reshape(-1, *(1,) * behind) if factor.size > 1 else factor.reshape(())
+    result: Value = graph.call(
+        "tilewright::Requantize", sums, graph.wide(graph.constant(each)), zero, to=onnx_type(zero.dtype)
+    )
     return result
 
 
@@ -146,9 +171,19 @@ def _scaled(graph: GraphBuilder, value: Value, b: _Quantised | None, bias: Value
     sums = graph.call("MatMulInteger", a.integers, b.integers, a.zero_point, b.zero_point)
     steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale)
     if steps is not None:
-        sums, bias = graph.call("Add", sums, steps), None
+        sums, bias = _plus(graph, sums, steps), None
     result = _dequantised(graph, sums, scale, len(sums.shape) - 1, value.dtype)
     return result if bias is None else graph.call("Add", result, bias)
+
+
+def _plus(graph: GraphBuilder, sums: Any, steps: Array) -> Any:
+    """Sums and a bias for each column; where zero points have made one already, both are added as one."""
+    maker = graph.maker(sums)
+    if maker is not None and maker.operator == "Add" and len(maker.operands) == 2:
+        bare, other = maker.operands
+        if other.constant is not None:
+            return graph.call("Add", bare, other.constant + steps)
+    return graph.call("Add", sums, steps)
 
 
 def _steps(bias: Array, scale: Array) -> Array | None:

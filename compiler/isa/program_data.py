@@ -161,6 +161,7 @@ class DataWriter(ProgramWriter):
             count,
             16,
             count,
+            0,
         )
         done = Done(Queue.FIX, self.order.step(Queue.FIX))
         for region, writes in ((target, True), (result, False), (place, False)):

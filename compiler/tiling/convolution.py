@@ -57,6 +57,7 @@ from compiler.tiling.images_abreast import images_abreast
 from compiler.tiling.masters import Master, masters_of
 from compiler.tiling.overlaid import overlaid
 from compiler.tiling.places import in_lines
+from compiler.tiling.scaled_sums import bring_scales, scale_bytes, scaled_on_the_way
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work, cheapest_first
 from compiler.tiling.started_sums import BIAS, begins_with_table, bring_bias, started_with_bias
@@ -111,7 +112,7 @@ class ConvolutionSpace:
 
 def space(func: Any, chip: Chip) -> ConvolutionSpace:
     """The ways to cut the convolution of a kernel into tiles, its slaves following it."""
-    func = started_with_bias(merged(images_abreast(in_lines(func, HO, chip))), chip)
+    func = scaled_on_the_way(started_with_bias(merged(images_abreast(in_lines(func, HO, chip))), chip), chip)
     sch = schedule_of(func)
     master = masters_of(sch)[0]
     problem = problem_of(sch, master, sch.get_producers(master.block)[0], chip)
@@ -156,8 +157,9 @@ def problem_of(sch: Any, master: Master, matrix: Any, chip: Chip, *, joined: boo
         dtype=cube.isa_dtype(block.body.buffer),
         slave_bytes=cube.slave_bytes(sch, master.block, chip, through_ub=True),
         epilogue=epilogue_of(sch, master, joined=joined),
-        result_bytes=DTYPES[cube.isa_dtype(block.body.buffer)].itemsize,
+        result_bytes=DTYPES[cube.isa_dtype(last.writes[0].source)].itemsize,
         bias_bytes=4 if with_bias else 0,
+        scale_bytes=scale_bytes(sch, master.block),
         bias_blocks=1 if with_bias and not begins_with_table(chip) else 0,
         llb_bytes=room_bytes(func, chip),
         near=frozenset(
@@ -269,6 +271,10 @@ def place(
         # What comes beside the cube begins with a block of L1.
         far = placed.core if problem.extents[GROUP] == 1 or problem.extents[OUT] % FRACTAL == 0 else near
         bring_bias(sch, master.block, far, near, chip)
+    if problem.scale_bytes:
+        columns = tile.trips[GROUP] * tile.trips[OUT] * tile.outputs
+        stays = columns * problem.scale_bytes <= chip.memory.fb_bytes
+        bring_scales(sch, taken, placed.core, placed.core if stays else placed.trips[order.index(OUT)])
     return placed, feature_map, at_map, windows.axes
 
 

@@ -29,6 +29,7 @@ from compiler.tir.structure import structural_walk
 L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
 REDUCED = 2  # the kind of an axis that a stage sums over
 CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
+SCALED = "tw.scaled"  # of a stage: the fixpipe does what it does to the sums that it reads
 HELD = "pragma_held_pieces"  # of the loop over chunks: how many, the last ones, of an operand stay in L1
 
 
@@ -320,6 +321,8 @@ def _reached(sch: Any, block: Any, neighbours: Callable[[Any], Sequence[Any]]) -
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
     """Whether a stage only scales or cuts off below zero, and rounds, the elements of the result, each for itself."""
+    if SCALED in block.annotations:
+        return True
     value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
     value = value.value if isinstance(value, tirx.Cast) else value
     if isinstance(value, tirx.Max) and isinstance(value.b, tirx.FloatImm) and float(value.b.value) == 0:
@@ -329,9 +332,14 @@ def _is_fixpipe_work(block: Any, result: Any) -> bool:
     if not isinstance(value, ir.TensorLoad) or block.init is not None:
         return False
     rounded = str(block.body.buffer.dtype) in {"float32": FIXED, "int32": ("int32",)}[str(result.dtype)]
-    in_order = [_walks(index, axis) for index, axis in zip(value.indices, block.iter_vars, strict=False)]
-    whole = all(in_order) and len(value.indices) == len(block.iter_vars)
-    return rounded and whole and not _is_turned(block.body.indices, block.iter_vars)
+    return rounded and takes_all(block, value)
+
+
+def takes_all(block: Any, sums: Any) -> bool:
+    """Whether a stage takes the sums that it loads one after the other, columns side by side."""
+    in_order = [_walks(index, axis) for index, axis in zip(sums.indices, block.iter_vars, strict=False)]
+    whole = all(in_order) and len(sums.indices) == len(block.iter_vars)
+    return whole and not _is_turned(block.body.indices, block.iter_vars)
 
 
 def _is_turned(stored: Sequence[Any], axes: Sequence[Any]) -> bool:

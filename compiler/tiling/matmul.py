@@ -22,6 +22,7 @@ from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, Tile, describe,
 from compiler.tiling.matmul_tiles import candidates
 from compiler.tiling.matmul_work import work_of, works_of
 from compiler.tiling.places import in_one_matrix
+from compiler.tiling.scaled_sums import bring_scales, scaled_on_the_way
 from compiler.tiling.schedule import schedule_of
 from compiler.tiling.search import Work
 from compiler.tiling.started_sums import beginning_of, bring_begin, matrix_started_with_bias
@@ -60,7 +61,7 @@ class MatmulSpace:
 
 
 def space(func: Any, chip: Chip) -> MatmulSpace:
-    func = matrix_started_with_bias(_in_one_matrix(func, chip), chip)
+    func = scaled_on_the_way(matrix_started_with_bias(_in_one_matrix(func, chip), chip), chip)
     sch = schedule_of(func)
     problem = problem_of(sch, masters_of(sch)[0], chip)
     if not chip.multiplies(problem.dtype):
@@ -150,6 +151,9 @@ def apply(sch: Any, master: Master, problem: Problem, tile: Tile, chip: Chip) ->
         stays = tile.n_trips * tile.n * TABLE_BYTES <= chip.memory.bt_bytes
         at_near = placed.core if stays else placed.trips[order.index(n[0])]
         bring_begin(sch, master.block, placed.core, at_near)
+    if problem.scale_bytes:
+        stays = tile.n_trips * tile.n * problem.scale_bytes <= chip.memory.fb_bytes
+        bring_scales(sch, taken, placed.core, placed.core if stays else placed.trips[order.index(n[0])])
     cube.start_sum(sch, master.block, placed)
 
 

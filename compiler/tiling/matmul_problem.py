@@ -11,10 +11,12 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
+from compiler.target.chip import Memory
 from compiler.tiling import cube
 from compiler.tiling.epilogue import NO_EPILOGUE, Epilogue, epilogue_of
 from compiler.tiling.grids import Grid
 from compiler.tiling.masters import Master, last_variable
+from compiler.tiling.scaled_sums import scale_bytes
 from compiler.tiling.started_sums import bias_bytes
 from compiler.tir.near import common_parameters, memory_of_parameter, room_bytes
 from compiler.tir.products import operands_of
@@ -43,6 +45,7 @@ class Problem:
     common: frozenset[str] = frozenset()  # of "a" and "b", what other clusters load, too
     room_bytes: int = NO_LIMIT  # of LLB, for what cores share
     bias_bytes: int = 0  # of an element of what sums begin with, in L1; none where that is zero
+    scale_bytes: int = 0  # of the scale of a column; none where there is one for all
 
     @cached_property
     def itemsize(self) -> int:
@@ -51,6 +54,11 @@ class Problem:
     @cached_property
     def k0(self) -> int:
         return DTYPES[self.dtype].fractal_k
+
+    def fit_tables(self, columns: int, memory: Memory) -> bool:
+        """Whether what so many columns begin with, and their scales, have room beside the cube."""
+        begins = columns * TABLE_BYTES if self.bias_bytes else 0
+        return begins <= memory.bt_bytes and columns * self.scale_bytes <= memory.fb_bytes
 
     @property
     def ub_bytes(self) -> int:
@@ -85,6 +93,7 @@ def problem_of(sch: Any, master: Master, chip: Chip) -> Problem:
         common=frozenset(name for name, buffer in places.items() if buffer in common_parameters(func, chip)),
         room_bytes=room_bytes(func, chip),
         bias_bytes=bias_bytes(sch, master.block),
+        scale_bytes=scale_bytes(sch, master.block),
     )
 
 
@@ -120,6 +129,7 @@ class Tile:
             "l0c": m16 * n16 * 4,
             "ub": self.m * ceil_to(self.columns, k0) * problem.ub_bytes,
             "bt": n16 * TABLE_BYTES if problem.bias_bytes else 0,
+            "fb": n16 * problem.scale_bytes,
         }
 
     @property
@@ -147,8 +157,8 @@ class Tile:
         return elements * problem.itemsize
 
     def begin_bytes(self, problem: Problem) -> int:
-        """Of what all sums of a core begin with."""
-        return self.n_trips * self.n * problem.bias_bytes
+        """Of what all sums of a core begin with, and of their scales."""
+        return self.n_trips * self.n * (problem.bias_bytes + problem.scale_bytes)
 
     def passing_bytes(self, problem: Problem) -> int:
         """Of a chunk of what is held in part."""

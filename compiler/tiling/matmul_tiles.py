@@ -12,7 +12,7 @@ from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
 from compiler.tiling.grids import grids, readers
-from compiler.tiling.matmul_problem import TABLE_BYTES, Problem, Tile
+from compiler.tiling.matmul_problem import Problem, Tile
 from compiler.tiling.matmul_work import line_share, works_of
 from compiler.tiling.search import analytical_cycles_of_all
 
@@ -57,8 +57,7 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
             fitting = 0
             for n_trips, n in _cuts(problem.n, grid.blocks[1]):
                 step = _step(problem, chip, slots, m, n)
-                in_table = n * TABLE_BYTES if problem.bias_bytes else 0
-                if m * n * 4 > chip.memory.l0c_bytes or in_table > chip.memory.bt_bytes or not step:
+                if m * n * 4 > chip.memory.l0c_bytes or not problem.fit_tables(n, chip.memory) or not step:
                     continue
                 groups = (
                     ceil_div(problem.m, grid.cores[0] * m_trips * m),

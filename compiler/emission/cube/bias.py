@@ -1,4 +1,5 @@
-"""What sums begin with on its way to BT: one element for each column, dense in DDR or LLB, L1 and BT.
+"""What sums begin with on its way to BT, and what they are scaled with on its way to FB: one element for each column,
+dense in DDR or LLB, L1 and there.
 
 What is narrower than sums becomes as wide as they are in BT.
 """
@@ -20,7 +21,7 @@ from compiler.isa.dtypes import DTYPES
 from compiler.target import Chip
 
 BIAS = "bias"
-WAYS = {("ddr", "l1"): "ld", ("llb", "l1"): "ld", ("l1", "bt"): "ldbt"}
+WAYS = {("ddr", "l1"): "ld", ("llb", "l1"): "ld", ("l1", "bt"): "ldbt", ("l1", "fb"): "ldfb"}
 
 
 @recogniser
@@ -45,8 +46,8 @@ def bias(nest: Nest, chip: Chip) -> Iterator[Found]:
     if not in_l1.surroundings.analyzer.can_prove(tirx.floormod(number(offset), BLOCK_BYTES) == 0):
         yield Rejection(name, "the bias does not begin with a block of L1")
         return
-    if target.memory == "bt" and not is_zero(target.base):
-        yield Rejection(name, "the bias does not begin with BT")
+    if target.memory in ("bt", "fb") and not is_zero(target.base):
+        yield Rejection(name, f"the bias does not begin with {target.memory.upper()}")
         return
     name = "ldbtw" if widens else name
     mods = (source.memory, "l1", target.dtype, "1d") if name == "ld" else (source.dtype,)

@@ -1,8 +1,9 @@
-"""Results on their way out of L0C: the fixpipe rounds and activates them as it moves them."""
+"""Results on their way out of L0C: the fixpipe scales, activates and rounds them as it moves them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from compiler.emission.calls import address, address_at, guarded, instruction, number
@@ -17,27 +18,26 @@ from compiler.emission.cube.places import (
     rows_and_columns,
     start_of,
 )
-from compiler.emission.nest import Access, Nest
-from compiler.emission.terms import Term
+from compiler.emission.nest import Access, Loop, Nest
+from compiler.emission.terms import Term, saturated
 from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
 ROUNDED = {"fp32": ("fp32", "fp16", "bf16"), "int32": ("int32",)}
+SCALED = ("fp32", "fp16", "bf16", "int8", "uint8")
 
 
 @recogniser
 def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
-    """``near[m, n] = cast(max(c[m, n], 0))`` or ``cast(c[m, n] * scale)``, each part but the load left out where it is
-    not wanted. A scaled value is rounded once, where the nest may round it before, too.
+    """``near[m, n] = cast(max(c[m, n] * scale, 0))``, each part but the load left out where it is not wanted, saturated
+    with a zero point where integers are made. A scaled value is rounded once, where the nest may round it before, too.
     """
-    found = _taken(nest.value)
+    found = Taken.of(nest.value)
     if found is None:
         return
-    source, activation, scale = found
-    name, factor = ("fix", []) if scale is None else ("fixscale", [scale])
-    target = nest.target
-    if target.dtype not in ROUNDED[source.dtype]:
+    source, target, name = found.source, nest.target, found.mnemonic
+    if target.dtype not in (ROUNDED[source.dtype] if found.scale is None else SCALED):
         yield Rejection("fix", f"the fixpipe does not make {target.dtype} of {source.dtype}")
         return
     place = place_in_l0c(nest, source)
@@ -49,10 +49,14 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     if stride is None or any(target.coefficient(loop) != 1 for loop in columns):
         yield Rejection("fix", "the rows of the result do not lie evenly, or its columns side by side")
         return
+    if not found.goes_along(rows, columns):
+        yield Rejection(name, "scales do not lie side by side in FB, one for each column")
+        return
     m, n = (product_of([loop.extent for loop in group]) for group in (rows, columns))
-    mods = (target.memory, "nd", target.dtype, source.dtype, activation)
+    mods = (target.memory, "nd", target.dtype, source.dtype, found.activation)
     sizes = [product_of([loop.bound for loop in group]) for group in (rows, columns)]
-    values = (0, 0, *sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1]), *(0 for _ in factor))
+    shape = (*sizes, rounded_up(sizes[0], FRACTAL), max(stride, sizes[1]))
+    values = (0, 0, *(0 for _ in found.table()), *shape, *(0 for _ in found.numbers()))
     price = instruction_cycles(name, mods, values, chip)
     if isinstance(price, str):
         yield Rejection("fix", price)
@@ -65,34 +69,77 @@ def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
         slots = [
             address(target.buffer, start_of(target)),
             address_at(source.buffer, offset if known is None else known),
+            *found.table(),
             m,
             n,
             pitch,
             max(stride, 1),
-            *factor,
+            *found.numbers(),
         ]
         return guarded(nest.loops, instruction(name, mods, slots))
 
     yield Candidate(f"{name}." + ".".join(mods), price, 1, build, kind="cube")
 
 
-def _taken(value: Term) -> tuple[Access, str, float | None] | None:
-    """The place in L0C, the activation, and the scale if there is one."""
-    value = _uncast(value)
-    activation, scale = "none", None
-    if value.op == "max":
+@dataclass(frozen=True)
+class Taken:
+    """What becomes of a place in L0C. Places are accesses, or whatever else has a ``memory``."""
+
+    source: Any
+    activation: str
+    scale: Any  # of all columns, the place where those of each are, or none
+    zero_point: int
+
+    @staticmethod
+    def of(value: Term) -> Taken | None:
+        inside, zero_point = saturated(value), 0
+        if inside is not None:
+            inside, shift = _without(inside, "add", lambda other: other.op == "const")
+            zero_point = 0 if shift is None else int(shift.value)
+            if inside.op != "round" or (shift is not None and shift.value != zero_point):
+                return None
+            value = inside.args[0]
+        value, zero = _without(_uncast(value), "max", lambda other: other.op == "const" and other.value == 0)
+        value, factor = _without(value, "mul", lambda other: other.op == "const" or _is_in(other, "fb"))
+        if not _is_in(value, "l0c") or (inside is not None and factor is None):
+            return None
+        scale = None if factor is None else factor.value if factor.op == "load" else float(factor.value)
+        return Taken(value.value, "none" if zero is None else "relu", scale, zero_point)
+
+    @property
+    def mnemonic(self) -> str:
+        return "fix" if self.scale is None else "fixscale" if isinstance(self.scale, float) else "fixquant"
+
+    def goes_along(self, rows: Sequence[Loop], columns: Sequence[Loop]) -> bool:
+        """Whether scales lie side by side, one for each column."""
+        if not isinstance(self.scale, Access):
+            return True
+        loops = {loop: 1 for loop in columns} | {loop: 0 for loop in rows}
+        moves = (self.scale.coefficient(loop) == step for loop, step in loops.items())
+        return len(columns) <= 1 and self.scale.is_affine and all(moves)
+
+    def table(self) -> list[Any]:
+        """The operand before the extents."""
+        return [address(self.scale.buffer, start_of(self.scale))] if isinstance(self.scale, Access) else []
+
+    def numbers(self) -> list[Any]:
+        """The operands behind them."""
+        if self.scale is None:
+            return []
+        return [self.zero_point] if isinstance(self.scale, Access) else [self.scale, self.zero_point]
+
+
+def _without(value: Term, operation: str, is_other: Callable[[Term], bool]) -> tuple[Term, Term | None]:
+    """The operand of an operation beside another one, and that; the value alone where it is no such operation."""
+    if value.op == operation:
         for this, other in (value.args, value.args[::-1]):
-            if this.op == "const" and this.value == 0:
-                value, activation = _uncast(other), "relu"
-                break
-    elif value.op == "mul":
-        for this, other in (value.args, value.args[::-1]):
-            if this.op == "const":
-                value, scale = _uncast(other), float(this.value)
-                break
-    if value.op != "load" or value.value.memory != "l0c" or (scale is not None and value.value.dtype != "fp32"):
-        return None
-    return value.value, activation, scale
+            if is_other(this):
+                return _uncast(other), this
+    return value, None
+
+
+def _is_in(value: Term, memory: str) -> bool:
+    return value.op == "load" and bool(value.value.memory == memory)
 
 
 def _uncast(value: Term) -> Term:

@@ -1,7 +1,8 @@
 """The fixpipe, queue FIX: an m x n block of L0C to DDR, LLB, L1 or UB, scaled, activated and rounded on the way.
 
 The accumulator becomes fp32, is scaled, goes through the activation and is rounded once to the destination:
-to nearest even, saturating for integers (NaN to zero). int32 to int32 stays exact.
+to nearest even, saturating for integers (NaN to zero). int32 to int32 stays exact. A zero point is added to what was
+rounded where that is an integer, to floats before.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def _target_strides(args: Args) -> tuple[int, ...]:
 
 _DST = Tensor("dst", "w", "@target", "@dtype", _target_extents, _target_strides)
 _SRC = l0c_block("src", "src_pitch", "@accumulator_dtype")
+_ZERO_POINT = Int("zero_point", -128, 255, doc="added to the result")
 _SCALES = Tensor("scale", "r", "fb", "fp32", extents=lambda args: (args.n,), strides="dense")
 
 
@@ -61,11 +63,14 @@ def _relu(values: np.ndarray) -> np.ndarray:
     return np.where(values <= 0, np.zeros((), values.dtype), values)
 
 
-def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    if DTYPES[dtype].is_float or values.dtype.kind == "i":
+def _rounded(values: np.ndarray, dtype: str, zero_point: int) -> np.ndarray:
+    if values.dtype.kind == "i":
         return values
+    if DTYPES[dtype].is_float:
+        return values + np.float32(zero_point) if zero_point else values
     limits = np.iinfo(DTYPES[dtype].numpy)
-    whole: np.ndarray = np.clip(np.nan_to_num(np.rint(values), nan=0.0), limits.min, limits.max)
+    steps = np.nan_to_num(np.rint(values).astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    whole: np.ndarray = np.clip(steps + zero_point, limits.min, limits.max)
     return whole.astype(limits.dtype)
 
 
@@ -78,11 +83,13 @@ def _result(args: Args, block: layout.Blocks, scale: float | np.ndarray | None =
     return values
 
 
-def _fix(args: Args, block: layout.Blocks, scale: float | np.ndarray | None = None) -> layout.Blocks:
+def _fix(
+    args: Args, block: layout.Blocks, scale: float | np.ndarray | None = None, zero_point: int = 0
+) -> layout.Blocks:
     values = _result(args, block, scale)
     if args.activation == "relu":
         values = _relu(values)
-    values = _rounded(values, args.dtype)
+    values = _rounded(values, args.dtype, zero_point)
     return values if args.layout == "nd" else layout.nd_to_nz(values, args.dtype_of("@dtype").fractal_k)
 
 
@@ -128,18 +135,18 @@ ROWS = [
     _fixpipe(
         353,
         "fixscale",
-        "dst = activation(C * scale)",
+        "dst = activation(C * scale) + zero_point",
         _SCALED,
-        (_DST, _SRC, _SHAPE, _PITCH, _STRIDE, Float("scale")),
-        lambda args, block: _fix(args, block, args.scale),
+        (_DST, _SRC, _SHAPE, _PITCH, _STRIDE, Float("scale"), _ZERO_POINT),
+        lambda args, block: _fix(args, block, args.scale, args.zero_point),
     ),
     _fixpipe(
         354,
         "fixquant",
-        "dst = activation(C * scale), one scale per column",
+        "dst = activation(C * scale) + zero_point, one scale per column",
         _SCALED,
-        (_DST, _SRC, _SCALES, _SHAPE, _PITCH, _STRIDE),
-        _fix,
+        (_DST, _SRC, _SCALES, _SHAPE, _PITCH, _STRIDE, _ZERO_POINT),
+        lambda args, block, scale: _fix(args, block, scale, args.zero_point),
     ),
     Row(
         355,

@@ -42,31 +42,32 @@ def _accumulator(machine: Machine, mods: Mods, m: int, n: int) -> np.ndarray:
     return values
 
 
-def _converted(value: float, dtype: str, relu: bool) -> float:
-    """One element, fp32 in: the activation, then one rounding with saturation for integers."""
+def _converted(value: float, dtype: str, relu: bool, zero_point: int) -> float:
+    """One element, fp32 in: the activation, then one rounding with saturation for integers, and the zero point."""
     if relu and value <= 0:
         value = 0.0
     if DTYPES[dtype].is_float:
-        return value
+        return value + zero_point if zero_point else value
     limits = np.iinfo(DTYPES[dtype].numpy)
-    return float(min(max(round(value), int(limits.min)), int(limits.max))) if math.isfinite(value) else 0.0
+    steps = round(value) if math.isfinite(value) else 0
+    return float(min(max(steps + zero_point, int(limits.min)), int(limits.max)))
 
 
-def _expected(values: np.ndarray, mods: Mods, scale: np.ndarray | None) -> np.ndarray:
+def _expected(values: np.ndarray, mods: Mods, scale: np.ndarray | None, zero_point: int) -> np.ndarray:
     dtype, relu = mods["dtype"], mods.get("activation") == "relu"
     if dtype == "int32":
         return np.where(values < 0, 0, values) if relu else values
     scaled = values.astype(np.float32)
     if scale is not None:
         scaled = (scaled.astype(np.float64) * np.float64(scale)).astype(np.float32)  # exact, then rounded once
-    flat = [_converted(float(v), dtype, relu) for v in scaled.flat]
+    flat = [_converted(float(v), dtype, relu, zero_point) for v in scaled.flat]
     with np.errstate(over="ignore"):
         return np.array(flat, np.float32).reshape(values.shape).astype(DTYPES[dtype].numpy)
 
 
 def _fixed(machine: Machine, row: Row, mods: Mods, scale: str = "") -> None:
     dtype = mods["dtype"]
-    for m, n in SHAPES:
+    for (m, n), zero_point in zip(SHAPES, (0, 3, -128, 255), strict=True):
         values = _accumulator(machine, mods, m, n)
         scales = machine.rng.standard_normal(n).astype(np.float32)
         slots: dict[str, float] = {"dst": 64, "src": 1024}
@@ -76,9 +77,11 @@ def _fixed(machine: Machine, row: Row, mods: Mods, scale: str = "") -> None:
         slots |= {"m": m, "n": n, "src_pitch": up(m, 16) + 16, "dst_stride": (n if mods["layout"] == "nd" else m) + 3}
         if scale == "scalar":
             slots["scale"] = 0.3
+        zero_point = zero_point if scale else 0
+        slots |= {"zero_point": zero_point} if scale else {}
         machine.run(row, mods, **slots)
         factor = {"": None, "scalar": np.full(n, 0.3, np.float32), "vector": scales}[scale]
-        expected = _expected(values, mods, factor)
+        expected = _expected(values, mods, factor, zero_point)
         if mods["layout"] == "nd":
             found = machine.peek(mods["target"], 64, dtype, strided((m, n), (n + 3, 1)))
         else:
@@ -123,7 +126,7 @@ BLOCK = {"dst": 0, "src": 0, "m": 8, "n": 40, "src_pitch": 16, "dst_stride": 40}
 
 def _operands(row: Row) -> dict[str, float]:
     order = {"dst": 0, "src": 0} | ({"scale": 0} if row.mnemonic == "fixquant" else {}) | BLOCK
-    return order | ({"scale": 1.0} if row.mnemonic == "fixscale" else {})
+    return order | {"fixscale": {"scale": 1.0, "zero_point": 0}, "fixquant": {"zero_point": 0}}.get(row.mnemonic, {})
 
 
 @pytest.mark.parametrize(("row", "mods"), LEGAL, ids=form_name)
@@ -168,7 +171,7 @@ def test_integers_saturate_and_round_to_even(value: float, expected: int) -> Non
     machine = Machine(2)
     machine.poke("l0c", 0, "fp32", np.zeros((1, 1), np.int64), np.array([[value]], np.float32))
     mods = {"target": "ub", "layout": "nd", "dtype": "int8", "accumulator_dtype": "fp32", "activation": "none"}
-    machine.run(BY_NAME["fixscale"], mods, dst=0, src=0, m=1, n=1, src_pitch=16, dst_stride=1, scale=1.0)
+    machine.run(BY_NAME["fixscale"], mods, dst=0, src=0, m=1, n=1, src_pitch=16, dst_stride=1, scale=1.0, zero_point=0)
     assert machine.peek("ub", 0, "int8", np.zeros(1, np.int64))[0] == expected
 
 
