@@ -58,7 +58,7 @@ def compile_model(
 def _compile_model(
     source: str | os.PathLike[str] | bytes, chip: Chip, options: Options, observer: pipeline.Observer
 ) -> Compilation:
-    return _found(_imported(source, options), chip, options, observer)
+    return _found(_imported(source, chip, options), chip, options, observer)
 
 
 def _found(
@@ -246,7 +246,7 @@ def plan(
 ) -> ModelKernels:
     """The kernels of a model, as the graph passes decide them; none is compiled yet."""
     with _ONE_AT_A_TIME:
-        return kernels_of(_imported(source, options), chip, options, observer)
+        return kernels_of(_imported(source, chip, options), chip, options, observer)
 
 
 def last_plans(source: str | os.PathLike[str] | bytes, chip: Chip, options: Options) -> list[ModelKernels]:
@@ -254,7 +254,7 @@ def last_plans(source: str | os.PathLike[str] | bytes, chip: Chip, options: Opti
     them: of all models that it is compiled as, one behind the other.
     """
     with _ONE_AT_A_TIME:
-        return list(_last_plans(_imported(source, options), chip, options, pipeline.Observer()))
+        return list(_last_plans(_imported(source, chip, options), chip, options, pipeline.Observer()))
 
 
 def _last_plans(
@@ -281,9 +281,14 @@ def schedule_of(compilation: Compilation) -> str:
     return written([piece.module for piece in compilation.pieces], compilation.imported.nodes, tails)
 
 
-def _imported(source: str | os.PathLike[str] | bytes, options: Options) -> Imported:
+def _imported(source: str | os.PathLike[str] | bytes, chip: Chip, options: Options) -> Imported:
     patches.apply()
     load_operators(options.ops)
     return import_model(
-        source, precision=options.precision, shapes=options.shapes, dims=options.dims, values=options.values
+        source,
+        precision=options.precision,
+        shapes=options.shapes,
+        dims=options.dims,
+        values=options.values,
+        scales_columns=chip.scales_columns,
     )

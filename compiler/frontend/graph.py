@@ -117,6 +117,7 @@ class GraphBuilder:
     recipes: dict[Any, Recipe] = field(default_factory=dict)  # by function
     # Known values that are dequantised integers: these, their scale and zero point, as many as there are elements.
     dequantised: dict[Value, tuple[Array, Array, Array]] = field(default_factory=dict)
+    scales_columns: bool = False  # whether the matrix unit scales sums of integers, each column by its own
     _instances: dict[Any, _Instance] = field(default_factory=dict)
     _origin: list[str] = field(default_factory=list)
     _depth: int = 0
@@ -166,6 +167,14 @@ class GraphBuilder:
     def maker(self, value: Value) -> Call | None:
         """The call that makes a value, most often one of the last ones; None for inputs and constants."""
         return next((call for call in reversed(self.calls) if value in call.results), None)
+
+    def inputs_of(self, call: Call, operands: Iterable[Value]) -> list[Value | Array | None]:
+        """What a call was given as its operator's inputs, with other operands: for the same call again."""
+        given, known = iter(operands), iter(call.known)
+        return [
+            None if each is None else next(given) if isinstance(each, TensorType) else next(known)
+            for each in self.recipes[call.function].arguments
+        ]
 
     def taken(self, before: int, result: Value, nodes: Iterable[str]) -> list[Call]:
         """The calls made since there were ``before``, out again: work of ``nodes``; the last makes ``result``."""

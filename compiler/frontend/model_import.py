@@ -59,12 +59,14 @@ def import_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
+    scales_columns: bool = False,
 ) -> Imported:
     """Load a model and import it.
 
     ``precision`` ("fp32", "fp16", "bf16") is what its float32 and float64 become; ``shapes`` by input and ``dims`` by
     name make symbolic dimensions static. ``values`` are inputs that are known now: they decide shapes, are compiled
-    in, and are no longer inputs of the result. Raises what `load_model` raises, UsageError for shapes that are missing
+    in, and are no longer inputs of the result. ``scales_columns`` says that the chip it is for does so with sums of
+    integers where they leave its matrix unit. Raises what `load_model` raises, UsageError for shapes that are missing
     or do not fit, and UnsupportedError and InvalidError with the problems of all nodes.
     """
     from compiler.frontend.group_norms import fuse_group_norms
@@ -73,6 +75,7 @@ def import_model(
     from compiler.frontend.module import emit_module
     from compiler.frontend.orders_of_axes import keep_orders
     from compiler.frontend.pointwise_products import as_products
+    from compiler.frontend.signed_bytes import as_signed_bytes
     from compiler.frontend.spelled_norms import fuse_norms
     from compiler.frontend.turned_norms import leave_axes
 
@@ -80,11 +83,13 @@ def import_model(
     graph = model.proto.graph
     types = Types.of(precision)
     importer = Importer(model, types)
+    importer.graph.scales_columns = scales_columns
     fixed = known_values(model, values or {})
     inputs, made = importer.run(_signature(model, fixed, shapes or {}, dims or {}), fixed)
     # One that is named twice is one output: they go by their names.
     named = {info.name: (info, value) for info, value in zip(graph.output, made, strict=True)}
     outputs = [value for _, value in named.values()]
+    importer.graph.calls = as_signed_bytes(importer.graph, outputs)
     importer.graph.calls = fuse_norms(importer.graph, outputs)
     importer.graph.calls = leave_axes(importer.graph, outputs)
     importer.graph.calls = fuse_group_norms(importer.graph, outputs)

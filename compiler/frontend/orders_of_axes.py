@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from compiler.frontend.channel_work import NORM, along_channels, is_along_last, is_to_channels
-from compiler.frontend.graph import Array, Call, GraphBuilder, Value
-from compiler.operators import TensorType, find_called
+from compiler.frontend.graph import Call, GraphBuilder, Value
+from compiler.operators import find_called
 
 MOVE = "Transpose"
 JOIN = "Concat"
@@ -273,14 +273,7 @@ class _Change:
 
     def _make_again(self, graph: GraphBuilder, call: Call, operands: list[Value]) -> None:
         """Make the same of operands in the other order."""
-        recipe = graph.recipes[call.function]
-        given, known = iter(operands), iter(call.known)
-        inputs: list[Value | Array | None] = []
-        for argument in recipe.arguments:
-            if argument is None:
-                inputs.append(None)
-            else:
-                inputs.append(next(given) if isinstance(argument, TensorType) else next(known))
+        recipe, inputs = graph.recipes[call.function], graph.inputs_of(call, operands)
         attributes, rank = dict(recipe.attributes), len(self.order)
         if call.operator == JOIN:
             attributes["axis"] = self.order[int(attributes.get("axis", 1)) % rank]

@@ -4,8 +4,8 @@ matmul(dequantise(a), dequantise(b))  ->  dequantise(matmul_integer(a, b))
 conv(dequantise(x), dequantise(w))    ->  dequantise(conv_integer(x, w))
 quantise(relu(x))                     ->  quantise(x), where zero is the least there is
 
-The cube takes half as long for them as for fp16, and of what is known half of the bytes come from DDR; but sums have to
-be scaled by the vector unit, channel by channel. In 16 bits, maps of more elements than weights stay floats, therefore.
+The cube takes half as long for them as for fp16, and of what is known half of the bytes come from DDR. Where it does
+not scale sums channel by channel, the vector unit has to: in 16 bits, maps of more elements than weights stay floats.
 """
 
 from __future__ import annotations
@@ -148,10 +148,11 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     strides, pads, dilations = (attributes.get(name) for name in ("strides", "pads", "dilations"))
     automatic = attributes.get("auto_pad", "NOTSET")
     windows = convolution_windows(given.integers, known.integers, strides, pads, dilations, automatic, 1)
-    if math.prod(w.shape) < math.prod(x.shape) and x.dtype in FLOATS:
+    is_left_to_vectors = known.scale.size > 1 and not graph.scales_columns
+    if is_left_to_vectors and math.prod(w.shape) < math.prod(x.shape) and x.dtype in FLOATS:
         return None
     scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
-    steps = _steps(bias, scale)
+    steps = _steps(bias, scale, x.dtype)
     added = None if steps is None or not steps.any() else graph.constant(steps)
     sums = integer_convolution(graph, (given.integers, given.zero_point), (known.integers, None), added, windows, 1)
     result = _dequantised(graph, sums, scale, 1, x.dtype)
@@ -169,7 +170,7 @@ def _scaled(graph: GraphBuilder, value: Value, b: _Quantised | None, bias: Value
         return None  # the operator says what is wrong
     scale = (a.scale.astype(np.float64) * b.scale).astype(np.float32)
     sums = graph.call("MatMulInteger", a.integers, b.integers, a.zero_point, b.zero_point)
-    steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale)
+    steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale, value.dtype)
     if steps is not None:
         sums, bias = _plus(graph, sums, steps), None
     result = _dequantised(graph, sums, scale, len(sums.shape) - 1, value.dtype)
@@ -186,12 +187,12 @@ def _plus(graph: GraphBuilder, sums: Any, steps: Array) -> Any:
     return graph.call("Add", sums, steps)
 
 
-def _steps(bias: Array, scale: Array) -> Array | None:
-    """A bias as whole steps of sums, if it was some."""
+def _steps(bias: Array, scale: Array, dtype: str) -> Array | None:
+    """A bias as whole steps of sums, if it was some, or where results are rounded further, to 16 bits."""
     steps = bias.astype(np.float64) / scale
     whole = np.round(steps)
-    is_whole = np.abs(steps - whole).max(initial=0) < _EXACT and np.abs(steps).max(initial=0) < _MOST_STEPS
-    return whole.astype(np.int32) if is_whole else None
+    is_whole = dtype in FLOATS or np.abs(steps - whole).max(initial=0) < _EXACT
+    return whole.astype(np.int32) if is_whole and np.abs(steps).max(initial=0) < _MOST_STEPS else None
 
 
 def _dequantised(graph: GraphBuilder, sums: Any, scale: Array, axis: int, dtype: str) -> Value:

@@ -158,6 +158,11 @@ class Chip:
         """Whether there are others that the cluster can load the same bytes with, so that DDR is read once for all."""
         return self.alike > 1 and {"ddr_l1s", "ddr_llbs"} <= self.path.keys()
 
+    @property
+    def scales_columns(self) -> bool:
+        """Whether what leaves the cube is scaled column by column, by what lies in a table."""
+        return {"ddr_l1", "l1_fb"} <= self.path.keys()
+
     def cluster_of(self, core: int) -> int:
         if not 0 <= core < self.cores:
             raise ValueError(f"chip {self.name} has cores 0..{self.cores - 1}, not {core}")

@@ -153,14 +153,10 @@ def _marked(func: Any, chip: Chip) -> Any | None:
     if isinstance(found.scale, _Place):
         scales = found.scale.load
         is_known = any(scales.source.same_as(parameter) for parameter in func.params)
-        if not (is_known and _has_table(chip) and _is_by_column(scales, found.source.load)):
+        if not (is_known and chip.scales_columns and _is_by_column(scales, found.source.load)):
             return None
     changed = block_with(stage, annotations={**stage.annotations, cube.SCALED: True})
     return structural_map(func, (s_tir.SBlock, lambda one: changed if one.name_hint == stage.name_hint else one))
-
-
-def _has_table(chip: Chip) -> bool:
-    return cube.path(chip, "l1", "fb") and cube.path(chip, "ddr", "l1")
 
 
 def _is_by_column(scales: Any, sums: Any) -> bool:

@@ -131,7 +131,28 @@ def test_results_leave_l0c_scaled() -> None:
     c, near = buffer("local.l0c", "float32", 20, 30), buffer("local.ub", "float16", 20, 32)
     half = tirx.FloatImm("float16", 0.5)
     scaled = nest([20, 30], near, lambda i, j: ((i, j), tirx.Cast("float16", load(c, i, j)) * half), "result")
-    assert emitted(scaled) == "fixscale.ub.nd.fp16.fp32.none ub[0, 0], l0c[0, 0], 20, 30, 32, 32, 0.5"
+    assert emitted(scaled) == "fixscale.ub.nd.fp16.fp32.none ub[0, 0], l0c[0, 0], 20, 30, 32, 32, 0.5, 0"
+
+
+def test_sums_of_integers_leave_l0c_requantised() -> None:
+    """By one scale, or by those of the columns; integers are saturated behind their zero point."""
+    c, near = buffer("local.l0c", "int32", 20, 30), buffer("local.ub", "int8", 20, 32)
+    scales = buffer("local.fb", "float32", 40, name="fb")
+    low, high, zero = (tirx.FloatImm("float32", value) for value in (-128.0, 127.0, -3.0))
+
+    def requantised(scale: Any, i: Any, j: Any) -> tuple[Any, Any]:
+        steps = tirx.nearbyint(tirx.Cast("float32", load(c, i, j)) * scale) + zero
+        return (i, j), tirx.Cast("int8", tirx.min(tirx.max(steps, low), high))
+
+    half = tirx.FloatImm("float32", 0.5)
+    assert emitted(nest([20, 30], near, lambda i, j: requantised(half, i, j), "result")) == (
+        "fixscale.ub.nd.int8.int32.none ub[0, 0], l0c[0, 0], 20, 30, 32, 32, 0.5, -3"
+    )
+    assert emitted(nest([20, 30], near, lambda i, j: requantised(load(scales, j + 4), i, j), "result")) == (
+        "fixquant.ub.nd.int8.int32.none ub[0, 0], l0c[0, 0], fb[4], 20, 30, 32, 32, -3"
+    )
+    by_row = nest([20, 30], near, lambda i, j: requantised(load(scales, i), i, j), "result")
+    assert any("one for each column" in reason for reason in reasons(by_row))
 
 
 def test_columns_leave_l0c_from_the_start_of_a_block() -> None:
