@@ -67,7 +67,10 @@ _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
 # The inputs that are there to say the type of the result.
 _TYPE_INPUTS = {"CastLike": 1, "QuantizeLinear": 2}
 _DECLARE_IT = "declare it with @operator or @composition, and load the file: --ops FILE, or ops= in Python"
-_OWN_LAYOUT = "onnxruntime writes it for one processor: let it optimise up to ORT_ENABLE_EXTENDED only"
+_HINTS = {
+    "com.microsoft.nchwc": "onnxruntime writes it for one processor: let it optimise up to ORT_ENABLE_EXTENDED only",
+    "ai.onnx.ml::ZipMap": "it makes dictionaries: convert the model without, which skl2onnx does with zipmap=False",
+}
 _SHOWN_NODES = 3
 
 
@@ -361,7 +364,7 @@ class Importer:
             names = ", ".join(map(quoted, nodes[:_SHOWN_NODES]))
             more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
             text = f"operator {quoted(operator)} is not supported (nodes {names}{more})"
-            hint = _OWN_LAYOUT if operator.startswith("com.microsoft.nchwc::") else _DECLARE_IT
+            hint = _HINTS.get(operator) or _HINTS.get(operator.partition("::")[0], _DECLARE_IT)
             problem = Problem("TW2030", text, self._place, hint)
             self._problems.setdefault(UnsupportedError, []).append(problem)
         # What is wrong is told before what is missing here: the second may follow from the first.

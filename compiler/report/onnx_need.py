@@ -82,6 +82,13 @@ READS_ALL = frozenset({
             "QLinearGlobalAveragePool", "QLinearSoftmax", "MoE", "QMoE", "LinearAttention", "CausalConvWithState",
         )
     ),
+    *(
+        f"ai.onnx.ml::{name}"
+        for name in (
+            "Scaler", "Normalizer", "Imputer", "Binarizer", "OneHotEncoder", "LabelEncoder", "FeatureVectorizer",
+            "LinearRegressor", "LinearClassifier", "SVMRegressor", "SVMClassifier",
+        )
+    ),
 })  # fmt: skip
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}  # of convolutions, which input they are
 FACTORS = {"QLinearMatMul": (0, 3), "com.microsoft::QGemm": (0, 3)}  # of products, where they are no first two inputs
