@@ -52,12 +52,14 @@ from compiler.frontend.structure import domain_of, function_key
 from compiler.frontend.tensors import to_array, type_name
 from compiler.frontend.types import Types, kind_of, onnx_type
 from compiler.frontend.whole_numbers import WholeNumbers
+from compiler.frontend.wrapped_integers import WRAPPED
 from compiler.operators import Declared, find, refusals
 
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
 for _rewrites in (
     QUANTISED, INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS,
+    WRAPPED,
 ):  # fmt: skip
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)

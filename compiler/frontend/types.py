@@ -83,6 +83,7 @@ class Types:
     changed: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     saturated: list[str] = field(default_factory=list)
     saturated_floats: list[str] = field(default_factory=list)
+    wrapped: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(precision: str | None) -> Types:
@@ -158,6 +159,8 @@ class Types:
             lines.append(f"{before} became {after} in {count} value{'s' * (count > 1)} (first: {name})")
         if self.saturated:
             lines.append(f"integers outside int32 became its nearest in {_first(self.saturated)}")
+        if self.wrapped:
+            lines.append(f"integers outside int32 count modulo 2 ** 32 in {_first(self.wrapped)}")
         if self.saturated_floats:
             lines.append(f"numbers beyond the largest of their new type became that in {_first(self.saturated_floats)}")
         return lines
