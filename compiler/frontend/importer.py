@@ -43,6 +43,7 @@ from compiler.frontend.ordering import needed_nodes
 from compiler.frontend.padded_maps import PADDED
 from compiler.frontend.plain_windows import PLAIN
 from compiler.frontend.quantised_sums import QUANTISED, note_dequantised
+from compiler.frontend.scattered_columns import SCATTERED_COLUMNS
 from compiler.frontend.scattered_rows import SCATTERED
 from compiler.frontend.schema import Schema, schema_of
 from compiler.frontend.schema_functions import function_body
@@ -58,8 +59,8 @@ from compiler.operators import Declared, find, refusals
 # Of nodes of ONNX with one result, by operator: the first one that has something to say counts.
 _REWRITES: dict[str, list[Rewrite]] = {}
 for _rewrites in (
-    QUANTISED, INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED, WINDOWS,
-    WRAPPED,
+    QUANTISED, INNER_AXES, ASSIGNED, COMBINED, DECIDED, GATHERED, GRIDS, LEFT, PADDED, PLAIN, SCATTERED,
+    SCATTERED_COLUMNS, WINDOWS, WRAPPED,
 ):  # fmt: skip
     for _operator, _rewrite in _rewrites.items():
         _REWRITES.setdefault(_operator, []).append(_rewrite)
