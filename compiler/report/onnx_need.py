@@ -409,6 +409,8 @@ _RULES: dict[str, Rule] = {
     "GatherElements": picks.gather_elements,
     "GridSample": picks.grid_sample,
     "ScatterND": picks.scatter_nd,
+    "ScatterElements": picks.scatter_elements,
+    "Col2Im": picks.col2im,
     "Pad": _pad,
     "Resize": _resize,
     "Upsample": _resize,

@@ -55,6 +55,22 @@ def scatter_nd(node: Node, out: Box) -> list[Need]:
     return [_slices_of(kept, data.shape), None, whole(updates) if once else None]
 
 
+def scatter_elements(node: Node, out: Box) -> list[Need]:
+    """What says where; and what is combined with others. Else it may be the place of another."""
+    data, indices, updates = node.inputs
+    if not out.is_whole or indices is None:
+        return [None, None, None]
+    is_combined = node.attributes.get("reduction", b"none") != b"none"
+    places = None if indices.constant else whole(indices)
+    return [whole(data), places, whole(updates)] if is_combined else [None, places, None]
+
+
+def col2im(node: Node, out: Box) -> list[Need]:
+    """Every element of every window, unless some lie in what is cut off."""
+    is_cut = any(node.attributes.get("pads", ()))
+    return [whole(node.inputs[0]) if out.is_whole and not is_cut else None, *[None] * (len(node.inputs) - 1)]
+
+
 def _slices_of(kept: np.ndarray, shape: Sequence[int]) -> Need:
     """Of what is kept along the first axes, the slices along one of these that are whole: of the axis with most."""
     found: Need = None

@@ -333,6 +333,26 @@ def test_updates_that_others_may_take_the_place_of_are_not_needed() -> None:
     assert work(nodes, {"x": (64, 16), "u": (2, 8)}, ["y"], constants).macs == {}
 
 
+@pytest.mark.parametrize(("reduction", "rows"), [("none", 0), ("add", 64 + 2)])
+def test_elements_that_are_combined_with_others_are_needed(reduction: str, rows: int) -> None:
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("MatMul", "u w", "q"),
+        node("ScatterElements", "p places q", "y", reduction=reduction),
+    ]
+    constants = {"w": weights(8, 16), "places": np.full((2, 16), 5)}
+    found = work(nodes, {"x": (64, 8), "u": (2, 8)}, ["y"], constants, opset=18)
+    assert found.macs == ({"fp16": rows * 8 * 16} if rows else {})
+
+
+@pytest.mark.parametrize(("pads", "is_needed"), [([0] * 4, True), ([1] * 4, False)])
+def test_windows_are_needed_whose_sums_are_the_result(pads: list[int], is_needed: bool) -> None:
+    nodes = [node("MatMul", "x w", "p"), node("Col2Im", "p image block", "y", pads=pads, strides=[2, 2])]
+    constants = {"w": weights(8, 16), "image": np.array([8, 8]), "block": np.array([2, 2])}
+    found = work(nodes, {"x": (1, 4, 8)}, ["y"], constants, opset=18)
+    assert bool(found.macs) == is_needed
+
+
 def test_what_says_which_elements_are_picked_is_needed() -> None:
     nodes = [
         node("MatMul", "x w", "p"),
