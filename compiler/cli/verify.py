@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from compiler.api import load
     from compiler.frontend.known_inputs import with_known
     from compiler.frontend.load import load_model, with_data_inside
+    from compiler.frontend.types import largest_float
     from compiler.operators import load_operators
     from compiler.report.comparison import Tolerance
     from compiler.report.reference import has_halves, quantises, reference_of, with_every_output
@@ -80,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     is_given = args.rtol is not None or args.atol is not None
     rtol, atol = (RTOL if args.rtol is None else args.rtol), (ATOL if args.atol is None else args.atol)
     tolerance = Tolerance(rtol, atol, HALF_COSINE, steps=1) if rounds and not is_given else Tolerance(rtol, atol)
+    tolerance = replace(tolerance, largest=largest_float(args.precision))
     nodes = {name: node for node in model.graph.node for name in node.output if name}
     found = _compared(loaded, reference.run(inputs), inputs, tolerance, nodes)
     if args.layers:

@@ -68,6 +68,12 @@ def onnx_type(compiled: str) -> int:
     return _ONNX[compiled]
 
 
+def largest_float(precision: str | None) -> float | None:
+    """The largest number that the floats of a precision are; None where a model keeps its own."""
+    finfo: Any = ml_dtypes.finfo
+    return None if precision is None else float(finfo(_NUMPY[PRECISIONS[precision]]).max)
+
+
 def kind_of(element_type: int) -> str:
     """What an element type counts in: "float", "integer" or "bool"; "" where there is nothing like it on a chip."""
     compiled = _COMPILED.get(element_type, "")

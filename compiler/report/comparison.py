@@ -13,13 +13,15 @@ class Tolerance:
 
     An array of less precise floats is right, too, that is no further from the expected one, as a share of its length,
     than one of the same length whose cosine with it is ``cosine``. Integers are equal, but for those that count
-    ``steps`` of something that was rounded: they are right as floats are, or within so many.
+    ``steps`` of something that was rounded: they are right as floats are, or within so many. Floats that are finite in
+    both, and the ``largest`` that a model computes with or beyond it, as masks are, are right if their signs are.
     """
 
     rtol: float = 1e-3
     atol: float = 1e-4
     cosine: float | None = None
     steps: int = 0
+    largest: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
         fault = f"has shape {list(actual.shape)}; expected is {list(expected.shape)}"
         return Comparison(name, expected.shape, float("inf"), 0.0, expected.size, fault)
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    if tolerance.largest is not None and expected.dtype.kind not in "biu":
+        _mask(wide, other, tolerance.largest)
     same = (wide == other) | (np.isnan(wide) & np.isnan(other))
     with np.errstate(all="ignore"):
         error = np.where(same, 0.0, np.abs(other - wide))
@@ -48,7 +52,7 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
     wrong = ~same if exact else ~same & ~(error <= np.where(np.isfinite(wide), allowed, 0.0))
     first = int(np.flatnonzero(wrong)[0]) if wrong.any() else -1
     similarity = _cosine(wide, other)
-    finite = bool((np.isfinite(wide) == np.isfinite(other)).all())
+    finite = bool((same | (np.isfinite(wide) & np.isfinite(other))).all())
     near = not exact and finite and tolerance.cosine is not None and is_near(wide, other, tolerance.cosine)
     is_right = first < 0 or near
     fault = ""
@@ -58,6 +62,14 @@ def compare(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Tole
         fault = f"{count}, first at {place}: {actual.flat[first]}, expected {expected.flat[first]}"
     largest = float(np.nan_to_num(error, nan=np.inf).max(initial=0.0))
     return Comparison(name, expected.shape, largest, similarity, int(wrong.sum()), fault)
+
+
+def _mask(expected: np.ndarray, actual: np.ndarray, largest: float) -> None:
+    """Make infinities of what is at the largest number, or beyond, in both."""
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    beyond = (np.minimum(np.abs(expected), np.abs(actual)) >= largest) & finite
+    for array in (expected, actual):
+        array[beyond] = np.copysign(np.inf, array[beyond])
 
 
 def is_near(expected: np.ndarray, actual: np.ndarray, cosine: float) -> bool:

@@ -50,6 +50,13 @@ def test_less_precise_floats_may_be_compared_by_direction() -> None:
     assert compare("x", 0 * expected, actual, Tolerance(0, 0, 0.999)).fault
 
 
+@pytest.mark.parametrize(("expected", "actual"), [(INF, -INF), (NAN, INF), (INF, NAN)])
+def test_what_is_not_finite_has_no_direction_but_its_own(expected: float, actual: float) -> None:
+    right, wrong = (np.array([1.0, 2.0, one], np.float32) for one in (expected, actual))
+    assert compare("x", right, wrong, Tolerance(cosine=0.999)).fault
+    assert not compare("x", right, right * np.float32(1.01), Tolerance(cosine=0.999)).fault
+
+
 def test_shapes_have_to_be_the_same() -> None:
     found = compare("x", np.zeros((2, 3)), np.zeros((3, 2)), Tolerance())
     assert found.fault == "has shape [3, 2]; expected is [2, 3]"
@@ -62,3 +69,16 @@ def test_integers_that_count_steps_may_be_one_off_or_near() -> None:
         assert not compare("x", expected, actual, Tolerance(0, 0, 0.999, steps=1)).fault
     assert compare("x", expected, expected[::-1], Tolerance(0, 0, 0.999, steps=1)).fault
     assert compare("x", expected, expected + np.uint8(2), Tolerance(steps=1)).wrong == 100
+
+
+def test_masks_are_the_largest_number_and_have_no_length() -> None:
+    expected = np.array([-3.4e38, 1.0, 3.4e38, 2.0], np.float32)
+    actual = np.array([-65504.0, 1.0, 65504.0, 2.0], np.float32)
+    masks = Tolerance(cosine=0.999, largest=65504.0)
+    found = compare("x", expected, actual, masks)
+    assert (found.fault, found.max_error, found.wrong) == ("", 0.0, 0)
+    assert compare("x", expected, actual, Tolerance(cosine=0.999)).fault
+    assert compare("x", expected, actual * [1, -1, 1, 1], masks).fault, "the mask is longer than all else"
+    assert compare("x", expected, actual * [-1, 1, 1, 1], masks).fault
+    assert compare("x", expected, np.array([-INF, 1.0, 65504.0, 2.0]), masks).fault
+    assert compare("x", np.array([3 << 30]), np.array([4 << 30]), masks).fault, "integers have no such number"
