@@ -17,6 +17,9 @@ from compiler.schedule.work import Work, cycles_of, read_shares, work_of
 from compiler.target import Chip
 
 MOST_PIECES = 64
+# Of more counts than this only those are tried that are so many times the one before: each is compared with each.
+MOST_COUNTS = 9
+COUNTS_APART = 1.5
 PACKED_SHARE = 0.95  # of the room, what lives at once may take: tensors of many sizes leave gaps between them
 # Of the cycles of a schedule that leaves room for what pieces are still to be made, what one takes that leaves none:
 # not everything may then find a place.
@@ -155,10 +158,19 @@ def fits(storage: Storage, chip: Chip, share: float = KEPT_SHARE) -> bool:
 
 
 def _candidates(module: Any, body: graph.Body) -> list[int]:
-    """The counts that divide what the model is given."""
+    """The counts that divide what the model is given, not too many of them."""
     inputs = body.params[: int(graph.attribute(module["main"], "num_input", len(body.params)))]
     extents = {shape[cut_axis(shape)] for value in inputs if (shape := graph.shape_of(value))}
-    return sorted({n for extent in extents for n in range(2, min(extent, MOST_PIECES) + 1) if extent % n == 0})
+    found = sorted({n for extent in extents for n in range(2, min(extent, MOST_PIECES) + 1) if extent % n == 0})
+    return found if len(found) <= MOST_COUNTS else _apart(found)
+
+
+def _apart(counts: list[int]) -> list[int]:
+    found = counts[:1]
+    for count in counts:
+        if count >= found[-1] * COUNTS_APART:
+            found.append(count)
+    return found
 
 
 class Cost:

@@ -112,3 +112,31 @@ def test_parts_that_are_read_where_they_are_take_no_room_of_their_own() -> None:
     assert max(storage.live_bytes) == 4 * 16 * 2 * (96 + 64 + 32)  # what was cut, and what was made of both parts
     share = {each.portions for each in storage.operators if any(n in cuts[0].arguments for n in each.arguments)}
     assert (32 / 96,) in share
+
+
+@pytest.mark.parametrize(
+    ("batch", "counts"),
+    [
+        (64, {1, 2, 4, 8, 16, 32, 64}),
+        (48, {1, 2, 3, 4, 6, 8, 12, 16, 24, 48}),
+        (60, {1, 2, 3, 5, 10, 15, 30, 60}),
+        (720, {1, 2, 3, 5, 8, 12, 18, 30, 45}),
+    ],
+)
+def test_counts_are_compared_of_which_there_are_not_too_many(
+    batch: int, counts: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of one call is compared with each of the next one, so that 17 took a minute more than 8."""
+    tried: set[int] = set()
+
+    def known(problem: Problem, cost: Cost) -> Choice:
+        del cost
+        tried.update(*problem.allowed)
+        return Choice((0, 1), (1, 1), 100)
+
+    monkeypatch.setattr(automatic, "relieved", known)
+    chip = load_chip("tiny")
+    source = model([node("Softmax", "x", "a"), node("Softmax", "a", "y", axis=2)], {"x": (batch, 4, 64, 64)}, ["y"])
+    module = GroupOperators().run(import_model(source).module, chip)
+    best_way(module, Cuts(module), chip)
+    assert tried == counts
