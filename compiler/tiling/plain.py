@@ -38,8 +38,8 @@ def schedule(func: Any, chip: Chip, attempt: int) -> Tiled:
     buffers = _buffers(s_tir.renew_defs(func))
     budget = chip.memory.ub_bytes * SHARES[attempt]
     chosen = []
-    for buffer in sorted((*buffers.scratch, *buffers.read, *buffers.written), key=_bytes):
-        budget -= _bytes(buffer)
+    for buffer in sorted((*buffers.scratch, *buffers.read, *buffers.written), key=bytes_of):
+        budget -= bytes_of(buffer)
         if budget < 0:
             break
         chosen.append(buffer)
@@ -65,7 +65,7 @@ def _buffers(func: Any) -> _Buffers:
     return _Buffers(func, tuple(buffer for buffer in scratch if buffer.scope() == "global"), read, written)
 
 
-def _bytes(buffer: Any) -> int:
+def bytes_of(buffer: Any) -> int:
     size = prod(int(n) for n in buffer.shape) * itemsize(buffer.dtype)
     return ceil_div(size, BLOCK_BYTES) * BLOCK_BYTES
 

@@ -5,7 +5,6 @@ Where data decides what is written, one core does all; most of what it does is t
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import ir, tirx
@@ -14,16 +13,15 @@ from tvm.s_tir import SBlock
 from compiler.target import Chip
 from compiler.tiling.blocks import block_facts
 from compiler.tiling.in_parts import InParts, Part, function, mentions
-from compiler.tiling.plain import IN_PART
-from compiler.tir.scopes import itemsize
+from compiler.tiling.plain import IN_PART, SHARES, bytes_of
 from compiler.tir.structure import structural_walk
 
 SWITCH = "split-scatters"  # what ablations call it
-LEAST_BYTES = 1 << 14  # of what is copied
+LEAST_BYTES = 1 << 14  # of what is copied, where one core holds it twice; if not, it copies element by element
 
 
 def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
-    """The two kernels; none where nothing is copied first, or little."""
+    """The two kernels; none where nothing is copied first, or little that has room beside its copy."""
     body = func.body.block.body
     if schedule != "scatter" or not isinstance(body, tirx.SeqStmt):
         return ()
@@ -31,7 +29,7 @@ def split(func: Any, schedule: str, chip: Chip) -> tuple[InParts, ...]:
     data, *_, out = func.params
     if not _copies(copy, data, out) or any(mentions(nest, data) for nest in rest):
         return ()
-    if prod(int(n) for n in data.shape) * itemsize(data.dtype) < LEAST_BYTES:
+    if bytes_of(data) < LEAST_BYTES and sum(map(bytes_of, func.params)) <= chip.memory.ub_bytes * SHARES[0]:
         return ()
     last = len(func.params) - 1
     copying = function(func, [data, out], [copy], [])
