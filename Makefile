@@ -10,6 +10,7 @@ PRODUCTS ?= 2000
 CHAINS ?= 1000
 NETWORKS ?= 300
 TRANSFORMERS ?= 120
+QUANTISED ?= 300
 MACHINES ?= 120
 # How many programs `make agree` draws, inputs `make fuzz` damages, and runs a mutant of `make mutate-sync` survives.
 PROGRAMS ?= 2000
@@ -31,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Targets start Python hundreds of times: what it has compiled of our sources is kept for the next one, as users have it.
 unexport PYTHONDONTWRITEBYTECODE
 
-JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-chips random-kernels random-networks random-products random-transformers ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
+JOBS := agree bench bench-compile bench-graph bench-models calibrate check-passes cost-accuracy demo determinism examples fuzz models mutate-sync onnx-cases pass-table performance random-chains random-chips random-kernels random-networks random-products random-quantised random-transformers ranking-quality ray-setup record-models sync-count test-ray train-ranking tvm-next
 .PHONY: help chromium setup test test-slow lint format types timeline isa-docs lock clean $(JOBS)
 .DEFAULT_GOAL := help
 
@@ -88,6 +89,9 @@ random-networks: $(STAMP) ## compile random networks of convolutions with calls 
 
 random-transformers: $(STAMP) ## compile random blocks of transformers, run them, and compare with onnxruntime
 	$(BIN)/python -m ci.random_cases transformers --count $(TRANSFORMERS)
+
+random-quantised: $(STAMP) ## compile random quantised networks, run them, and compare with onnxruntime
+	$(BIN)/python -m ci.random_cases quantised --count $(QUANTISED)
 
 random-chips: $(STAMP) ## compile models of the zoo for random machines, run them, and compare with onnxruntime
 	$(BIN)/python -m ci.random_cases chips --count $(MACHINES)

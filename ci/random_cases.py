@@ -8,8 +8,9 @@
 (:mod:`tests.tiling.random_product_rows`), ``networks`` such of convolutions and more that run in bands
 (:mod:`tests.schedule.random_networks`), ``sections`` such that clusters run each on some rows
 (:mod:`tests.schedule.random_sections`), ``transformers`` blocks of these (:mod:`tests.tiling.random_transformers`),
-``chips`` models of the zoo on machines with other numbers (:mod:`tests.target.random_chips`). Prints, for a failure,
-the seed that repeats it, and counts what it met.
+``quantised`` networks of integers (:mod:`tests.frontend.random_quantised`), ``chips`` models of the zoo on machines
+with other numbers (:mod:`tests.target.random_chips`). Prints, for a failure, the seed that repeats it, and counts what
+it met.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ KINDS = {
     "networks": "tests.schedule.random_networks",
     "sections": "tests.schedule.random_sections",
     "transformers": "tests.tiling.random_transformers",
+    "quantised": "tests.frontend.random_quantised",
     "chips": "tests.target.random_chips",
 }
 CHIPS = ("tw1", "tw2", "tiny")
