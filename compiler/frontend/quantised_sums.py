@@ -93,6 +93,8 @@ def _requantised(graph: GraphBuilder, x: Value, scale: Value, zero: Value | None
     is_plain = len(others) <= 1 and maker.attributes.get("x_zero_point") is None
     if sums.dtype != "int32" or known is None or not is_plain or maker.attributes.get("block_size"):
         return None
+    if not scale.constant.all():
+        return None  # the operator says what is wrong
     factor = (np.asarray(known, np.float64) / scale.constant.reshape(())).astype(np.float32)
     axis = maker.attributes.get("axis", 1)
     behind = len(sums.shape) - 1 - axis % max(1, len(sums.shape))

@@ -265,11 +265,10 @@ def _biased_rows(products: te.Tensor, b: te.Tensor | None, dtype: str) -> te.Ten
     """The bias of each column added in the type of the sums, then cast to ``dtype``. Integers without are copied: the
     stage that scales them has their order of axes then.
     """
+    if b is None and dtype == "int32":
+        return te.compute(shape_of(products), lambda *i: products[i], "taken")
     if b is None:
-        is_whole = dtype == "int32"
-        return (
-            te.compute(shape_of(products), lambda *i: products[i], "taken") if is_whole else cast_stage(products, dtype)
-        )
+        return cast_stage(products, dtype)
     group, per_group = shape_of(products)[1], shape_of(products)[-1]
     if shape_of(b) != (group * per_group,):
         raise refusals.wrong_shape("the bias must have one element for each output channel", b=b, output=products)

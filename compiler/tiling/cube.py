@@ -29,7 +29,7 @@ from compiler.tir.structure import structural_walk
 L1, L0A, L0B, L0C, UB = "shared.l1", "local.l0a", "local.l0b", "local.l0c", "local.ub"
 REDUCED = 2  # the kind of an axis that a stage sums over
 CUBE = "pragma_tw_cube"  # marks the nests that are whole instructions of the cube's side: nobody reshapes them
-SCALED = "tw.scaled"  # of a stage: the fixpipe does what it does to the sums that it reads
+FIXPIPE = "tw.fixpipe"  # of a stage: the fixpipe does what it does to the sums that it reads
 HELD = "pragma_held_pieces"  # of the loop over chunks: how many, the last ones, of an operand stay in L1
 
 
@@ -321,7 +321,7 @@ def _reached(sch: Any, block: Any, neighbours: Callable[[Any], Sequence[Any]]) -
 
 def _is_fixpipe_work(block: Any, result: Any) -> bool:
     """Whether a stage only scales or cuts off below zero, and rounds, the elements of the result, each for itself."""
-    if SCALED in block.annotations:
+    if FIXPIPE in block.annotations:
         return True
     value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
     value = value.value if isinstance(value, tirx.Cast) else value

@@ -155,7 +155,7 @@ def _marked(func: Any, chip: Chip) -> Any | None:
         is_known = any(scales.source.same_as(parameter) for parameter in func.params)
         if not (is_known and chip.scales_columns and _is_by_column(scales, found.source.load)):
             return None
-    changed = block_with(stage, annotations={**stage.annotations, cube.SCALED: True})
+    changed = block_with(stage, annotations={**stage.annotations, cube.FIXPIPE: True})
     return structural_map(func, (s_tir.SBlock, lambda one: changed if one.name_hint == stage.name_hint else one))
 
 
@@ -173,7 +173,7 @@ def scale_bytes(sch: Any, master: Any) -> int:
 def _scales_of(sch: Any, readers: Any) -> int | None:
     """Which read of the stage that takes sums out is that of scales."""
     stage = sch.get(readers[0]) if len(readers) == 1 else None
-    if stage is None or cube.SCALED not in stage.annotations:
+    if stage is None or cube.FIXPIPE not in stage.annotations:
         return None
     parameters = list(sch.mod["main"].params)
     known = [at for at, read in enumerate(stage.reads) if any(read.source.same_as(one) for one in parameters)]

@@ -20,7 +20,7 @@ from compiler.emission.cube.places import (
 )
 from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term, saturated
-from compiler.isa.dtypes import DTYPES
+from compiler.isa.dtypes import DTYPES, FLOATS
 from compiler.isa.layout import FRACTAL
 from compiler.target import Chip
 
@@ -92,6 +92,7 @@ class Taken:
 
     @staticmethod
     def of(value: Term) -> Taken | None:
+        """None where the fixpipe does something else."""
         inside, zero_point = saturated(value), 0
         if inside is not None:
             inside, shift = _without(inside, "add", lambda other: other.op == "const")
@@ -100,7 +101,8 @@ class Taken:
                 return None
             value = inside.args[0]
         value, zero = _without(_uncast(value), "max", lambda other: other.op == "const" and other.value == 0)
-        value, factor = _without(value, "mul", lambda other: other.op == "const" or _is_in(other, "fb"))
+        is_float = value.dtype in FLOATS  # what is multiplied as integers is exact, or wraps
+        value, factor = _without(value, "mul", lambda other: is_float and (other.op == "const" or _is_in(other, "fb")))
         if not _is_in(value, "l0c") or (inside is not None and factor is None):
             return None
         scale = None if factor is None else factor.value if factor.op == "load" else float(factor.value)
