@@ -12,6 +12,7 @@ import compiler
 from compiler.frontend import import_model
 from tests.frontend.cpu import check
 from tests.frontend.models import model, node
+from tests.frontend.test_affine_folding import operators
 
 pytestmark = pytest.mark.usefixtures("as_planned")
 
@@ -72,6 +73,14 @@ def test_columns(indices: np.ndarray, known: bool) -> None:
         inputs = {"x0": [4, 64, 64], "i": (onnx.TensorProto.INT64, list(indices.shape))}
         network = model([node("Gather", "x0 i", "y", axis=-1)], inputs, ["y"])
     check(network, import_model(network.SerializeToString()), given)
+
+
+@pytest.mark.parametrize("rows, are_turned", [(1024, False), (4096, True)])
+def test_stretches_of_columns_are_turned_where_there_are_many(rows: int, are_turned: bool) -> None:
+    """The products of all pairs of nine features, each once."""
+    pairs = np.flatnonzero(np.tril(np.ones((9, 9)), -1))
+    source = model([node("Gather", "x i", "y", axis=1)], {"x": (rows, 81)}, ["y"], {"i": pairs})
+    assert ("Transpose" in operators(import_model(source.SerializeToString()))) is are_turned
 
 
 def test_columns_are_moved_as_rows() -> None:
