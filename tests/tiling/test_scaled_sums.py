@@ -147,3 +147,28 @@ def test_groups(chip: str) -> None:
     factor = (np.float32(0.03) * values["t"] / np.float32(STEP)).reshape(-1, 1, 1)
     expected = np.clip(np.rint((sums + values["b"].reshape(-1, 1, 1)) * factor) + 120, 0, 255)
     assert np.abs(found - expected).max() <= 1 and (found != expected).mean() < 0.01
+
+
+@pytest.mark.usefixtures("as_planned")
+@pytest.mark.parametrize("chip", ["tiny", "tw2"])
+@pytest.mark.parametrize(
+    "behind, kind",
+    [
+        (["Mul f k e", "Cast e y 3"], TensorProto.INT8),  # cut off, not rounded
+        (["Mul f k e", "Relu e g", "Cast g y 2"], TensorProto.UINT8),
+        (["Mul f k e", "Cast e g 6", "Relu g h", "Cast h y 1"], TensorProto.FLOAT),
+        (["Mul c n e", "Cast e y 1"], TensorProto.FLOAT),  # wraps
+        (["Mul f k e", "Round e g", "Add g far h", "Clip h low high i", "Cast i y 2"], TensorProto.UINT8),
+    ],
+)
+def test_what_the_fixpipe_does_otherwise_is_left_to_the_vector_unit(behind: list[str], kind: int, chip: str) -> None:
+    shape, nodes = (33, 40), [node("MatMulInteger", "x w z", "c"), node("Cast", "c", "f", to=1)]
+    for operator, *names in map(str.split, behind):
+        to = {"to": int(names.pop())} if operator == "Cast" else {}
+        nodes.append(node(operator, " ".join(names[:-1]), names[-1], **to))
+    values = {"w": RNG.integers(-127, 128, (40, 20)).astype(np.int8), "z": np.int8(3), "k": np.float32(0.0004)}
+    values |= {"n": np.int32(30001), "far": np.float32(1000), "low": np.float32(0), "high": np.float32(255)}
+    source = model(nodes, {"x": (TensorProto.INT8, list(shape))}, ["y"], values, opset=17, output_type=kind)
+    inputs = {"x": RNG.integers(-128, 128, shape).astype(np.int8)}
+    found = api.compile(source, chip, cache=False).run(inputs, hazards=True)["y"]
+    np.testing.assert_array_equal(found, checks.run(source, inputs)["y"])

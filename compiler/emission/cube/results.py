@@ -22,16 +22,18 @@ from compiler.emission.nest import Access, Loop, Nest
 from compiler.emission.terms import Term, saturated
 from compiler.isa.dtypes import DTYPES, FLOATS
 from compiler.isa.layout import FRACTAL
+from compiler.isa.table.fixpipe import ZERO_POINT
 from compiler.target import Chip
 
 ROUNDED = {"fp32": ("fp32", "fp16", "bf16"), "int32": ("int32",)}
 SCALED = ("fp32", "fp16", "bf16", "int8", "uint8")
+ZERO_POINTS = range(ZERO_POINT.lo, ZERO_POINT.hi + 1)
 
 
 @recogniser
 def fixpipe(nest: Nest, chip: Chip) -> Iterator[Found]:
     """``near[m, n] = cast(max(c[m, n] * scale, 0))``, each part but the load left out where it is not wanted, saturated
-    with a zero point where integers are made. A scaled value is rounded once, where the nest may round it before, too.
+    with a zero point where integers are made. A scaled float is rounded once, where the nest may round it before, too.
     """
     found = Taken.of(nest.value)
     if found is None:
@@ -96,14 +98,16 @@ class Taken:
         inside, zero_point = saturated(value), 0
         if inside is not None:
             inside, shift = _without(inside, "add", lambda other: other.op == "const")
-            zero_point = 0 if shift is None else int(shift.value)
-            if inside.op != "round" or (shift is not None and shift.value != zero_point):
+            zero_point = 0 if shift is None else shift.value
+            if inside.op != "round" or zero_point not in ZERO_POINTS:
                 return None
-            value = inside.args[0]
+            value, zero_point = inside.args[0], int(zero_point)
         value, zero = _without(_uncast(value), "max", lambda other: other.op == "const" and other.value == 0)
         is_float = value.dtype in FLOATS  # what is multiplied as integers is exact, or wraps
         value, factor = _without(value, "mul", lambda other: is_float and (other.op == "const" or _is_in(other, "fb")))
         if not _is_in(value, "l0c") or (inside is not None and factor is None):
+            return None
+        if factor is not None and factor.dtype not in FLOATS:
             return None
         scale = None if factor is None else factor.value if factor.op == "load" else float(factor.value)
         return Taken(value.value, "none" if zero is None else "relu", scale, zero_point)
@@ -145,4 +149,5 @@ def _is_in(value: Term, memory: str) -> bool:
 
 
 def _uncast(value: Term) -> Term:
-    return value.args[0] if value.op == "cast" else value
+    """What became a float: the fixpipe rounds once, but what becomes an integer is cut off or wraps."""
+    return value.args[0] if value.op == "cast" and value.dtype in FLOATS else value

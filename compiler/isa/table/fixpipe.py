@@ -44,7 +44,7 @@ def _target_strides(args: Args) -> tuple[int, ...]:
 
 _DST = Tensor("dst", "w", "@target", "@dtype", _target_extents, _target_strides)
 _SRC = l0c_block("src", "src_pitch", "@accumulator_dtype")
-_ZERO_POINT = Int("zero_point", -128, 255, doc="added to the result")
+ZERO_POINT = Int("zero_point", -128, 255, doc="added to the result")
 _SCALES = Tensor("scale", "r", "fb", "fp32", extents=lambda args: (args.n,), strides="dense")
 
 
@@ -137,7 +137,7 @@ ROWS = [
         "fixscale",
         "dst = activation(C * scale) + zero_point",
         _SCALED,
-        (_DST, _SRC, _SHAPE, _PITCH, _STRIDE, Float("scale"), _ZERO_POINT),
+        (_DST, _SRC, _SHAPE, _PITCH, _STRIDE, Float("scale"), ZERO_POINT),
         lambda args, block: _fix(args, block, args.scale, args.zero_point),
     ),
     _fixpipe(
@@ -145,7 +145,7 @@ ROWS = [
         "fixquant",
         "dst = activation(C * scale) + zero_point, one scale per column",
         _SCALED,
-        (_DST, _SRC, _SCALES, _SHAPE, _PITCH, _STRIDE, _ZERO_POINT),
+        (_DST, _SRC, _SCALES, _SHAPE, _PITCH, _STRIDE, ZERO_POINT),
         lambda args, block, scale: _fix(args, block, scale, args.zero_point),
     ),
     Row(
