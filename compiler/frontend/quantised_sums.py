@@ -93,9 +93,10 @@ def _requantised(graph: GraphBuilder, x: Value, scale: Value, zero: Value | None
     is_plain = len(others) <= 1 and maker.attributes.get("x_zero_point") is None
     if sums.dtype != "int32" or known is None or not is_plain or maker.attributes.get("block_size"):
         return None
-    if not scale.constant.all():
-        return None  # the operator says what is wrong
-    factor = (np.asarray(known, np.float64) / scale.constant.reshape(())).astype(np.float32)
+    with np.errstate(all="ignore"):
+        factor = (np.asarray(known, np.float64) / scale.constant.reshape(())).astype(np.float32)
+    if not np.isfinite(factor).all():
+        return None  # no sum is zero steps of those
     axis = maker.attributes.get("axis", 1)
     behind = len(sums.shape) - 1 - axis % max(1, len(sums.shape))
     each = factor.reshape(-1, *(1,) * behind) if factor.size > 1 else factor.reshape(())
@@ -191,10 +192,12 @@ def _plus(graph: GraphBuilder, sums: Any, steps: Array) -> Any:
 
 def _steps(bias: Array, scale: Array, dtype: str) -> Array | None:
     """A bias as whole steps of sums, if it was some, or where results are rounded further, to 16 bits."""
-    steps = bias.astype(np.float64) / scale
+    with np.errstate(divide="ignore"):
+        steps = np.divide(bias, scale, out=np.zeros(bias.shape), where=bias != 0, dtype=np.float64)
+    if not np.abs(steps).max(initial=0) < _MOST_STEPS:
+        return None
     whole = np.round(steps)
-    is_whole = dtype in FLOATS or np.abs(steps - whole).max(initial=0) < _EXACT
-    return whole.astype(np.int32) if is_whole and np.abs(steps).max(initial=0) < _MOST_STEPS else None
+    return whole.astype(np.int32) if dtype in FLOATS or np.abs(steps - whole).max(initial=0) < _EXACT else None
 
 
 def _dequantised(graph: GraphBuilder, sums: Any, scale: Array, axis: int, dtype: str) -> Value:

@@ -223,3 +223,23 @@ def test_instructions_quantise_and_dequantise_at_once() -> None:
     (segment,) = compiled.model.segments
     vector = [str(instr.row.mnemonic) for instr in segment.program.instrs if instr.row.mnemonic.startswith("v")]
     assert vector == ["vquant", "vdequant"]
+
+
+@pytest.mark.parametrize("of_sums, of_results", [(1e30, 1e-10), (0.001, 0.0)])
+def test_sums_that_are_no_steps_are_scaled_twice(of_sums: float, of_results: float) -> None:
+    known = {"t": np.float32(of_sums), "s": np.float32(of_results), "z": np.int8(5)}
+    nodes = [node("DequantizeLinear", "x t", "d"), node("QuantizeLinear", "d s z", "y")]
+    source = model(nodes, {"x": (TensorProto.INT32, [3, 4])}, ["y"], known, output_type=TensorProto.INT8)
+    if not of_results:
+        with pytest.raises(TilewrightError, match="y_scale=0"):
+            import_model(source.SerializeToString())
+        return
+    assert "QuantizeLinear" in operators(import_model(source.SerializeToString()))
+
+
+def test_a_channel_of_no_scale_has_a_bias_still() -> None:
+    known = {**numbers(np.int8(3)), **weights((6, 8, 1, 1), 0), "b": np.arange(6, dtype=np.float32)}
+    known["t"][:2] = 0
+    nodes = [*QUANTISED, node("DequantizeLinear", "w t v", "e", axis=0), node("Conv", "d e b", "y")]
+    source = model(nodes, {"x": (1, 8, 4, 4)}, ["y"], known, opset=17)
+    check(source, import_model(source.SerializeToString()), given(1, 8, 4, 4), rtol=1e-4, atol=1e-4)
