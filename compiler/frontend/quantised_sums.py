@@ -95,7 +95,7 @@ def _requantised(graph: GraphBuilder, x: Value, scale: Value, zero: Value | None
         return None
     with np.errstate(all="ignore"):
         factor = (np.asarray(known, np.float64) / scale.constant.reshape(())).astype(np.float32)
-    if not np.isfinite(factor).all():
+    if not factor.any() or not np.isfinite(factor).all():
         return None  # no sum is zero steps of those
     axis = maker.attributes.get("axis", 1)
     behind = len(sums.shape) - 1 - axis % max(1, len(sums.shape))
@@ -114,9 +114,13 @@ def _is_least(zero: Value | None) -> bool:
 
 
 def of_one_scale(graph: GraphBuilder, values: Values, attributes: Mapping[str, Any]) -> Value | None:
-    """One scale is as exact as it is given, whatever type it makes results of."""
+    """One scale is as exact as it is given, whatever type it makes results of; of none at all everything is zero."""
     x, scale, zero = (*values, None)[:3]
-    if x is None or scale is None or scale.constant is None or scale.constant.size > 1 or scale.dtype not in FLOATS:
+    if x is None or scale is None or scale.constant is None or scale.constant.size > 1:
+        return None
+    if not scale.constant.any() and not attributes.get("output_dtype"):
+        return graph.constant(np.zeros(x.shape, scale.constant.dtype))
+    if scale.dtype not in FLOATS:
         return None
     to = {"output_dtype": attributes.get("output_dtype") or onnx_type(scale.dtype)}
     result: Value = graph.call("DequantizeLinear", x, graph.wide(scale), zero, **{**attributes, **to})
@@ -155,6 +159,8 @@ def of_convolution(graph: GraphBuilder, values: Values, attributes: Mapping[str,
     if is_left_to_vectors and math.prod(w.shape) < math.prod(x.shape) and x.dtype in FLOATS:
         return None
     scale = (given.scale.astype(np.float64) * known.scale).astype(np.float32)
+    if not scale.any():
+        return None
     steps = _steps(bias, scale, x.dtype)
     added = None if steps is None or not steps.any() else graph.constant(steps)
     sums = integer_convolution(graph, (given.integers, given.zero_point), (known.integers, None), added, windows, 1)
@@ -172,6 +178,8 @@ def _scaled(graph: GraphBuilder, value: Value, b: _Quantised | None, bias: Value
     if a.integers.shape[-1] != b.integers.shape[0]:
         return None  # the operator says what is wrong
     scale = (a.scale.astype(np.float64) * b.scale).astype(np.float32)
+    if not scale.any():
+        return None
     sums = graph.call("MatMulInteger", a.integers, b.integers, a.zero_point, b.zero_point)
     steps = None if bias is None or bias.constant is None else _steps(bias.constant, scale, value.dtype)
     if steps is not None:

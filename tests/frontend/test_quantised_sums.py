@@ -243,3 +243,18 @@ def test_a_channel_of_no_scale_has_a_bias_still() -> None:
     nodes = [*QUANTISED, node("DequantizeLinear", "w t v", "e", axis=0), node("Conv", "d e b", "y")]
     source = model(nodes, {"x": (1, 8, 4, 4)}, ["y"], known, opset=17)
     check(source, import_model(source.SerializeToString()), given(1, 8, 4, 4), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("as_planned")
+@pytest.mark.parametrize("of_sums, of_weights", [(0, 1), (1, 0)])
+def test_of_no_scale_everything_is_zero(of_sums: int, of_weights: int) -> None:
+    """One channel of sums that nobody read was taken out where it is not."""
+    known = {**numbers(np.int8(3)), **weights((1, 3, 1, 1), None), "u": np.float32(of_sums)}
+    known["t"] *= np.float32(of_weights)
+    nodes = [node("ConvInteger", "q w", "c"), node("DequantizeLinear", "c u", "y")]
+    floats = [*QUANTISED, node("DequantizeLinear", "w t v", "e"), node("Conv", "d e", "f")]
+    source = model([*floats, *nodes], {"x": (1, 3, 4, 7)}, ["f", "y"], known, opset=17)
+    inputs = given(1, 3, 4, 7)
+    found, expected = api.compile(source, "tiny", cache=False).run(inputs, hazards=True), checks.run(source, inputs)
+    for name in ("f", "y"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
