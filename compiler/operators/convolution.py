@@ -73,7 +73,7 @@ def convolve(
     """The call of the operator, once its operands are what the cube wants.
 
     The cube works on a whole block of channels: groups that have fewer, down to one channel in depthwise convolutions,
-    share a block. What is put in another order is padded with zeros only, other paddings are put around it first.
+    share a block. What is made in long steps is padded with zeros only, other paddings are put around it first.
     """
     bare, padded, around = x, x, windows
     if pad_value and any(windows.pads):
@@ -93,11 +93,11 @@ def convolve(
     if group == 1:
         x, w, b, windows, counts = several_places(graph, x, w, b, windows, block)
     x, w, windows = by_long_steps(graph, x, w, windows, group, block)
+    if x is padded is not bare:  # nothing was so far: what follows pads with any number
+        x, windows = bare, around
     if group == 1:
         x, w, windows = by_phases(graph, x, w, windows, block)
-        x, w, windows = by_kernel_rows(graph, x, w, windows, block)
-    if x is padded is not bare:  # nothing was: the cube pads with any number
-        x, windows = bare, around
+        x, w, windows = by_kernel_rows(graph, x, w, windows, block, pad_value)
     outputs, channels, *_ = shape_of(w)
     blocks = -(-group // max(1, block // channels))
     sharing = -(-group // blocks)

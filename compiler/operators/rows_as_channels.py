@@ -26,7 +26,9 @@ NEAR = 2
 WORTH = 1.15  # times fewer cycles, so that it pays
 
 
-def by_kernel_rows(graph: Graph, x: Value, w: Value, windows: Windows, block: int) -> tuple[Value, Value, Windows]:
+def by_kernel_rows(
+    graph: Graph, x: Value, w: Value, windows: Windows, block: int, pad_value: int = 0
+) -> tuple[Value, Value, Windows]:
     """The operands and windows of the same convolution of one group, with a kernel of one row where that pays.
 
     Of three axes, a kernel of one plane, or one of each.
@@ -50,16 +52,16 @@ def by_kernel_rows(graph: Graph, x: Value, w: Value, windows: Windows, block: in
     axes = min((axes for count in (1, 2) for axes in combinations(able, count)), key=cycles, default=())
     if w.constant is None or not axes or cycles(axes) * WORTH > cycles(()):
         return x, w, windows
-    return _rows_of(graph, x, axes, windows), _weights(graph, w, axes), _single(windows, axes)
+    return _rows_of(graph, x, axes, windows, pad_value), _weights(graph, w, axes), _single(windows, axes)
 
 
-def _rows_of(graph: Graph, x: Value, axes: tuple[int, ...], windows: Windows) -> Value:
+def _rows_of(graph: Graph, x: Value, axes: tuple[int, ...], windows: Windows, pad_value: int) -> Value:
     def of_axes(numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(numbers[axis] for axis in axes)
 
     rows = of_axes(windows.kernel)
     others = {"dilations": of_axes(windows.dilations), "begins": of_axes(windows.begins), "ends": of_axes(windows.ends)}
-    image = graph.call("tilewright::KernelRows", x, axes=axes, rows=rows, **others)
+    image = graph.call("tilewright::KernelRows", x, axes=axes, rows=rows, padding=pad_value, **others)
     batch, channels = shape_of(x)[:2]
     places = shape_of(image)[len(axes) + 2 :]
     result: Value = graph.call("Reshape", image, np.array([batch, prod(rows) * channels, *places]))
@@ -101,8 +103,9 @@ def kernel_rows(
     dilations: tuple[int, ...],
     begins: tuple[int, ...],
     ends: tuple[int, ...],
+    padding: int = 0,
 ) -> te.Tensor:
-    """[n, *rows, c, *places]: for each row of a kernel those of the image that it sees, zeros beyond its edges."""
+    """[n, *rows, c, *places]: for each row of a kernel those of the image that it sees, ``padding`` beyond."""
     batch, channels, *extents = shape_of(x)
 
     def spread(numbers: tuple[int, ...], other: int) -> tuple[int, ...]:
@@ -111,7 +114,7 @@ def kernel_rows(
 
     kernel, steps = spread(rows, 1), (1,) * len(extents)
     windows = Windows(tuple(extents), kernel, steps, spread(dilations, 1), spread(begins, 0), spread(ends, 0))
-    none = literal(0, result_dtype(x))
+    none = literal(padding, result_dtype(x))
 
     def seen(n: Any, *index: Any) -> Any:
         offsets, (c, *place) = index[: len(axes)], index[len(axes) :]
