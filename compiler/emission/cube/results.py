@@ -107,8 +107,6 @@ class Taken:
         value, factor = _without(value, "mul", lambda other: is_float and (other.op == "const" or _is_in(other, "fb")))
         if not _is_in(value, "l0c") or (inside is not None and factor is None):
             return None
-        if factor is not None and factor.dtype not in FLOATS:
-            return None
         scale = None if factor is None else factor.value if factor.op == "load" else float(factor.value)
         return Taken(value.value, "none" if zero is None else "relu", scale, zero_point)
 
