@@ -94,6 +94,9 @@ def svm_regressor(
     check_transform(post_transform, ("NONE",))
     call = in_fp32(graph)
     if n_supports:
+        if len(coefficients) != n_supports or not rho:
+            rule = f"there must be {n_supports} coefficients and a rho"
+            raise refusals.wrong_shape(rule, coefficients=np.array(coefficients), rho=np.array(rho))
         near = _nearness(graph, x, support_vectors, n_supports, kernel_type, kernel_params)
         weights = np.array(coefficients, np.float32).reshape(n_supports, 1)
         result = call("Gemm", near, weights, np.array(rho[:1], np.float32))
@@ -132,8 +135,14 @@ def svm_classifier(
         raise refusals.unsupported("a classifier without support vectors of each class", "LinearClassifier is one")
     if prob_a and len(labels) > 2:
         raise refusals.unsupported("probabilities of more than two classes", "convert the model without them")
-    near = _nearness(graph, x, support_vectors, sum(vectors_per_class), kernel_type, kernel_params)
-    pairs = list(combinations(range(len(labels)), 2))
+    if min(vectors_per_class) < 0:
+        raise refusals.wrong_value("must be 0 or more of each class", "vectors_per_class", vectors_per_class)
+    pairs, count = list(combinations(range(len(labels)), 2)), sum(vectors_per_class)
+    if len(coefficients) < (len(labels) - 1) * count or len(rho) < len(pairs) or len(prob_a) != len(prob_b):
+        least = f"{(len(labels) - 1) * count} coefficients and {len(pairs)} of rho"
+        rule = f"there must be {least}, and as many prob_a as prob_b"
+        raise refusals.wrong_shape(rule, coefficients=np.array(coefficients), rho=np.array(rho))
+    near = _nearness(graph, x, support_vectors, count, kernel_type, kernel_params)
     weights = _pair_weights(coefficients, vectors_per_class, pairs)
     scores = in_fp32(graph)("Gemm", near, weights, np.array(rho[: len(pairs)], np.float32))
     label = top_class(graph, _votes(graph, scores, pairs, len(labels)), labels)
@@ -152,9 +161,12 @@ def _nearness(
     """[rows, vectors], in fp32: differences of squares are small beside these."""
     call = in_fp32(graph)
     rows = as_rows(graph, as_dtype(graph, x, "float32"))
+    if count < 1 or len(vectors) != count * shape_of(rows)[1]:
+        rule = f"there must be {count} support vectors of the features of x"
+        raise refusals.wrong_shape(rule, x=x, support_vectors=np.array(vectors))
+    if len(parameters) not in (0, 3):
+        raise refusals.wrong_value("must be gamma, coef0 and degree", "kernel_params", parameters)
     support = np.array(vectors, np.float32).reshape(count, -1)
-    if support.shape[1] != shape_of(rows)[1]:
-        raise refusals.wrong_shape("support vectors must have the features of x", x=x, support_vectors=support)
     gamma, offset, degree = parameters or (0.0, 0.0, 0.0)
     dot = call("MatMul", rows, np.ascontiguousarray(support.T))
     if kernel == "LINEAR":

@@ -30,7 +30,18 @@ from compiler.operators.classes import (
 from compiler.operators.features import as_results, as_rows, in_fp32, number
 from compiler.operators.graph import Graph, Value
 from compiler.operators.registry import composition
-from compiler.operators.trees import AT_MOST, EQUAL, LESS, Nodes, Paths, asked_as_known, nodes_of, paths_of
+from compiler.operators.trees import (
+    AT_MOST,
+    EQUAL,
+    LESS,
+    Nodes,
+    Paths,
+    asked_as_known,
+    check_features,
+    check_lengths,
+    forest_of,
+    paths_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -214,18 +225,16 @@ def tree_ensemble_regressor(
     post_transform: str = "NONE",
 ) -> Any:
     """What the leaves that a row reaches add up to, and base values."""
-    nodes, roots, places = nodes_of(
-        list(zip(nodes_treeids, nodes_nodeids, strict=True)),
-        nodes_featureids,
-        _numbers(nodes_values, nodes_values_as_tensor),
-        nodes_modes,
-        list(zip(nodes_truenodeids, nodes_falsenodeids, strict=True)),
-        nodes_missing_value_tracks_true,
-    )
-    voters = [places[key] for key in zip(target_treeids, target_nodeids, strict=True)]
+    values = _numbers(nodes_values, nodes_values_as_tensor)
+    ends, missing = (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true
+    forest = forest_of(nodes_treeids, nodes_nodeids, nodes_featureids, values, nodes_modes, *ends, missing)
+    voters = forest.voters(target_treeids, target_nodeids)
     weights = _numbers(target_weights, target_weights_as_tensor)
-    found = Ensemble.of(nodes, roots, voters, target_ids, weights, n_targets).results(graph, x, aggregate_function)
+    found = Ensemble.of(forest.nodes, forest.roots, voters, target_ids, weights, n_targets)
+    found = found.results(graph, x, aggregate_function)
     base = _numbers(base_values, base_values_as_tensor)
+    if base.size not in (0, n_targets):
+        raise refusals.wrong_shape("there must be a base value for each target", base_values=base)
     if base.size:
         found = in_fp32(graph)("Add", found, base)
     return as_results(graph, transformed(graph, found, post_transform))
@@ -264,22 +273,18 @@ def tree_ensemble_classifier(
     second class needs more than a half of them, and the first has the rest; others decide by their sign.
     """
     labels = class_labels(classlabels_int64s, classlabels_strings)
-    nodes, roots, places = nodes_of(
-        list(zip(nodes_treeids, nodes_nodeids, strict=True)),
-        nodes_featureids,
-        _numbers(nodes_values, nodes_values_as_tensor),
-        nodes_modes,
-        list(zip(nodes_truenodeids, nodes_falsenodeids, strict=True)),
-        nodes_missing_value_tracks_true,
-    )
-    voters = [places[key] for key in zip(class_treeids, class_nodeids, strict=True)]
+    values = _numbers(nodes_values, nodes_values_as_tensor)
+    ends, missing = (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true
+    forest = forest_of(nodes_treeids, nodes_nodeids, nodes_featureids, values, nodes_modes, *ends, missing)
+    voters = forest.voters(class_treeids, class_nodeids)
     weights = _numbers(class_weights, class_weights_as_tensor)
     base = _numbers(base_values, base_values_as_tensor)
     is_single = len(labels) == 2 and set(class_ids) == {0}
     if base.size not in ((0, 1) if is_single else (0, len(labels))):
         raise refusals.wrong_shape("there must be a base value for each class that has votes", base_values=base)
     count = 1 if is_single else len(labels)
-    scores = Ensemble.of(nodes, roots, voters, class_ids, weights, count).results(graph, x, "SUM")
+    trees = Ensemble.of(forest.nodes, forest.roots, voters, class_ids, weights, count)
+    scores = trees.results(graph, x, "SUM")
     if base.size:
         scores = in_fp32(graph)("Add", scores, base)
     if not is_single:
@@ -317,6 +322,23 @@ def tree_ensemble(
     if any(not 0 <= mode < len(_NUMBERED_MODES) for mode in modes):
         raise refusals.unsupported("nodes that ask whether a feature is one of a set")
     inner, leaves = len(modes), len(leaf_targetids)
+    missing, splits = nodes_missing_value_tracks_true or [0] * inner, nodes_splits.reshape(-1)
+    given = {
+        "nodes_modes": modes, "nodes_featureids": nodes_featureids, "nodes_splits": splits,
+        "nodes_truenodeids": nodes_truenodeids, "nodes_trueleafs": nodes_trueleafs,
+        "nodes_falsenodeids": nodes_falsenodeids, "nodes_falseleafs": nodes_falseleafs,
+        "nodes_missing_value_tracks_true": missing,
+    }  # fmt: skip
+    check_lengths(given, inner)
+    check_features(nodes_featureids)
+    for ids, are_leaves in ((nodes_truenodeids, nodes_trueleafs), (nodes_falsenodeids, nodes_falseleafs)):
+        for end, is_leaf in zip(ids, are_leaves, strict=True):
+            if not 0 <= end < (leaves if is_leaf else inner):
+                raise refusals.wrong_value("must be nodes, or leaves, that there are", "nodes_truenodeids", end)
+    if any(not 0 <= root < inner for root in tree_roots):
+        raise refusals.wrong_value(f"must be nodes below {inner}", "tree_roots", tree_roots)
+    if not 0 <= aggregate_function < len(_NUMBERED_AGGREGATES):
+        raise refusals.wrong_value("must be 0, 1, 2 or 3", "aggregate_function", aggregate_function)
     ends = np.arange(inner, inner + leaves)
     yes, no = (
         np.concatenate([np.array(ids) + inner * np.array(are_leaves), ends])
@@ -324,11 +346,11 @@ def tree_ensemble(
     )
     nodes = asked_as_known(
         np.array([*nodes_featureids, *[0] * leaves]),
-        np.concatenate([nodes_splits.reshape(-1), np.zeros(leaves)]).astype(np.float32),
+        np.concatenate([splits, np.zeros(leaves)]).astype(np.float32),
         [*(_NUMBERED_MODES[mode] for mode in modes), *["BRANCH_LEQ"] * leaves],
         yes,
         no,
-        np.array([*(nodes_missing_value_tracks_true or [0] * inner), *[0] * leaves], bool),
+        np.array([*missing, *[0] * leaves], bool),
     )
     weights = leaf_weights.reshape(-1).astype(np.float32)
     trees = Ensemble.of(nodes, np.array(tree_roots), ends.tolist(), leaf_targetids, weights, n_targets)

@@ -53,18 +53,55 @@ class Paths:
     turns: Array
 
 
-def nodes_of(
-    keys: Sequence[tuple[int, int]],
+@dataclass(frozen=True)
+class Forest:
+    """Nodes, the root of each tree, and which node a pair of a tree and a number is."""
+
+    nodes: Nodes
+    roots: Array
+    places: Mapping[tuple[int, int], int]
+
+    def voters(self, trees: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """The nodes that weights are given for."""
+        check_lengths({"trees of weights": trees, "their nodes": numbers}, len(trees))
+        wrong = next((key for key in zip(trees, numbers, strict=True) if key not in self.places), None)
+        if wrong is not None:
+            raise refusals.wrong_value("must be nodes of the trees", "nodes of weights", wrong)
+        return [self.places[key] for key in zip(trees, numbers, strict=True)]
+
+
+def check_lengths(attributes: Mapping[str, Sequence[Any] | Array], count: int) -> None:
+    """Attributes that say something of each node, or weight, are as many as there are of these."""
+    for name, values in attributes.items():
+        if not count or len(values) != count:
+            rule = f"there must be one for each of {count}" if count else "there must be one or more"
+            raise refusals.wrong_shape(rule, **{name: np.array(list(values))})
+
+
+def check_features(features: Sequence[int]) -> None:
+    if min(features, default=0) < 0:
+        raise refusals.wrong_value("must be 0 or more", "nodes_featureids", min(features))
+
+
+def forest_of(
+    trees: Sequence[int],
+    numbers: Sequence[int],
     features: Sequence[int],
     values: Array,
     modes: Sequence[str],
-    children: Sequence[tuple[int, int]],
+    yes_numbers: Sequence[int],
+    no_numbers: Sequence[int],
     missing: Sequence[int],
-) -> tuple[Nodes, Array, dict[tuple[int, int], int]]:
-    """The nodes, the root of each tree, and which node a pair of a tree and a number is."""
-    count = len(keys)
-    if not count or any(len(each) != count for each in (features, values, modes, children)):
-        raise refusals.unsupported("trees whose attributes differ in length, or that have no nodes")
+) -> Forest:
+    count = len(modes)
+    given = {
+        "nodes_treeids": trees, "nodes_nodeids": numbers, "nodes_featureids": features, "nodes_values": values,
+        "nodes_truenodeids": yes_numbers, "nodes_falsenodeids": no_numbers,
+        "nodes_missing_value_tracks_true": missing or [0] * count,
+    }  # fmt: skip
+    check_lengths({"nodes_modes": modes, **given}, count)
+    check_features(features)
+    keys, children = list(zip(trees, numbers, strict=True)), list(zip(yes_numbers, no_numbers, strict=True))
     places = {key: at for at, key in enumerate(keys)}
     ends: list[tuple[int, int]] = []
     for at, ((tree, _), mode, pair) in enumerate(zip(keys, modes, children, strict=True)):
@@ -72,15 +109,15 @@ def nodes_of(
             ends.append((at, at))
         elif mode not in _MODES:
             raise refusals.wrong_value(f"must be one of {LEAF}, {', '.join(_MODES)}", "nodes_modes", mode)
-        elif any((tree, each) not in places for each in pair):
-            raise refusals.wrong_value("must be nodes of the same tree", "nodes_truenodeids", pair)
+        elif any(places.get((tree, each), at) == at for each in pair):
+            raise refusals.wrong_value("must be other nodes of the same tree", "nodes_truenodeids", pair)
         else:
             ends.append((places[tree, pair[0]], places[tree, pair[1]]))
     yes, no = np.array(ends).T
     found = asked_as_known(np.array(features), values, modes, yes, no, np.array(missing or [0] * count, bool))
     inner = ~found.is_leaf
     behind = set(yes[inner].tolist()) | set(no[inner].tolist())
-    return found, np.array([at for at in range(count) if at not in behind]), places
+    return Forest(found, np.array([at for at in range(count) if at not in behind], int), places)
 
 
 def asked_as_known(
@@ -100,6 +137,8 @@ def asked_as_known(
 
 def paths_of(nodes: Nodes, roots: Array) -> Paths:
     """The paths of all trees from their roots."""
+    if not len(roots):
+        raise refusals.unsupported("trees without roots")
     found = [_paths_from(nodes, int(root)) for root in roots]
     most_asked = max(1, *(len(asked) for asked, _ in found))
     most_leaves = max(len(ways) for _, ways in found)

@@ -23,7 +23,6 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
-from compiler.target.chip import Memory
 from compiler.tiling.epilogue import Epilogue
 
 N, GROUP, DO, HO, WO, OUT, KD, C1, KH, KW, C0 = range(11)  # axes of the product
@@ -79,9 +78,9 @@ class Problem:
         """Rows of the map that so many rows of windows and all rows of the kernel touch, one below the other."""
         return rows + (self.kernel[0] - 1) * self.windows.dilations[0]
 
-    def fit_tables(self, outputs: int, memory: Memory) -> bool:
+    def fit_tables(self, outputs: int, chip: Chip) -> bool:
         """Whether what sums of so many channels begin with, and their scales, have room beside the cube."""
-        begins = 0 if self.bias_blocks else outputs * self.bias_bytes
+        begins, memory = 0 if self.bias_blocks else outputs * self.bias_bytes, chip.memory
         return begins <= memory.bt_bytes and outputs * self.scale_bytes <= memory.fb_bytes
 
     def memory_of(self, name: str) -> str:
@@ -209,10 +208,8 @@ class Tile(_Sizes):
         in_chunks = self.chunks_of(problem, chunk) > 1
         map_again = 2 if self.map_loads() > 1 or ("map" not in self.held and in_chunks) else 1
         weights_again = 2 if self.weight_loads() > 1 or ("weights" not in self.held and in_chunks) else 1
-        of_columns = self.trips[GROUP] * self.trips[OUT] * self.outputs * (problem.bias_bytes + problem.scale_bytes)
-        return (
-            map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk) + of_columns
-        )
+        tables = self.trips[GROUP] * self.trips[OUT] * self.outputs * (problem.bias_bytes + problem.scale_bytes)
+        return map_again * self.map_bytes(problem, chunk) + weights_again * self.weight_bytes(problem, chunk) + tables
 
     def bias_stays(self, problem: Problem, chip: Chip) -> bool:
         """Whether what sums begin with stays beside the cube: one for all trips, or there is room for those of all."""
@@ -292,7 +289,7 @@ def overlaid_tiles(problem: Problem, chip: Chip, sizes: Iterable[int]) -> Iterat
         for columns in {kernel_columns, 1}:
             step = (1, kernel_rows, columns)
             weights = o16 * (prod(step) + problem.bias_blocks) * BLOCK_BYTES
-            if weights > l0b or not problem.fit_tables(outputs, memory):
+            if weights > l0b or not problem.fit_tables(outputs, chip):
                 continue
             for rows in sorted({ceil_div(height, parts) for parts in range(1, height + 1)}):
                 a = problem.overlaid_rows(rows) * columns + rows * problem.bias_blocks
@@ -326,7 +323,7 @@ def tiles_of(problem: Problem, chip: Chip, times: int, *, in_chain: bool = False
         m16 = ceil_to(images * rows * columns, FRACTAL)
         for outputs in output_sizes(problem):
             o16 = ceil_to(outputs, FRACTAL)
-            if m16 * o16 * 4 > memory.l0c_bytes or not problem.fit_tables(outputs, memory):
+            if m16 * o16 * 4 > memory.l0c_bytes or not problem.fit_tables(outputs, chip):
                 break
             room = min(memory.l0a_bytes // (m16 * BLOCK_BYTES), memory.l0b_bytes // (o16 * BLOCK_BYTES)) // times
             step = _step(problem, room - problem.bias_blocks, columns < problem.extents[WO])

@@ -11,7 +11,6 @@ from compiler.isa.dtypes import DTYPES
 from compiler.isa.layout import FRACTAL, ceil_to
 from compiler.isa.timing import ceil_div
 from compiler.target import Chip
-from compiler.target.chip import Memory
 from compiler.tiling import cube
 from compiler.tiling.epilogue import NO_EPILOGUE, Epilogue, epilogue_of
 from compiler.tiling.grids import Grid
@@ -55,10 +54,10 @@ class Problem:
     def k0(self) -> int:
         return DTYPES[self.dtype].fractal_k
 
-    def fit_tables(self, columns: int, memory: Memory) -> bool:
+    def fit_tables(self, columns: int, chip: Chip) -> bool:
         """Whether what so many columns begin with, and their scales, have room beside the cube."""
         begins = columns * TABLE_BYTES if self.bias_bytes else 0
-        return begins <= memory.bt_bytes and columns * self.scale_bytes <= memory.fb_bytes
+        return begins <= chip.memory.bt_bytes and columns * self.scale_bytes <= chip.memory.fb_bytes
 
     @property
     def ub_bytes(self) -> int:

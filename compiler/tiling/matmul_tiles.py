@@ -57,7 +57,7 @@ def _tiles(problem: Problem, chip: Chip, slots: int) -> Iterator[Tile]:
             fitting = 0
             for n_trips, n in _cuts(problem.n, grid.blocks[1]):
                 step = _step(problem, chip, slots, m, n)
-                if m * n * 4 > chip.memory.l0c_bytes or not problem.fit_tables(n, chip.memory) or not step:
+                if m * n * 4 > chip.memory.l0c_bytes or not problem.fit_tables(n, chip) or not step:
                     continue
                 groups = (
                     ceil_div(problem.m, grid.cores[0] * m_trips * m),

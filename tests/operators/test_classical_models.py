@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler.errors import UnsupportedError
+from compiler.errors import InvalidError, UnsupportedError
 from compiler.frontend import import_model
 from compiler.report.comparison import Tolerance, compare
 from models import checks
@@ -286,3 +286,61 @@ def test_refuses_nodes_that_are_reached_twice() -> None:
     with pytest.raises(UnsupportedError, match="reached in two ways"):
         proto = model("TreeEnsembleRegressor", {"y": 1}, {"x": X}, **nodes, **votes("target", leaves, (0,)))
         import_model(proto.SerializeToString())
+
+
+TREE: dict[str, Any] = {
+    "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.5, 0.0, 0.0], "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}  # fmt: skip
+APART: dict[str, Any] = {
+    "nodes_featureids": [0], "nodes_modes": numpy_helper.from_array(np.zeros(1, np.uint8)),
+    "nodes_splits": numpy_helper.from_array(np.ones(1, np.float32)), "nodes_truenodeids": [0], "nodes_trueleafs": [1],
+    "nodes_falsenodeids": [1], "nodes_falseleafs": [1], "tree_roots": [0], "leaf_targetids": [0, 0],
+    "leaf_weights": numpy_helper.from_array(np.ones(2, np.float32)),
+}  # fmt: skip
+VECTORS: dict[str, Any] = {
+    "coefficients": [1.0, 2.0], "n_supports": 2, "support_vectors": [1.0] * 12, "kernel_type": "RBF",
+    "kernel_params": [0.1, 0.0, 3.0],
+}  # fmt: skip
+CLASSES: dict[str, Any] = {
+    "coefficients": [1.0, 2.0], "vectors_per_class": [1, 1], "support_vectors": [1.0] * 12, "rho": [0.1],
+    "classlabels_ints": [0, 1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "operator, known, changed, said",
+    [
+        ("TreeEnsembleRegressor", TREE, {"nodes_nodeids": [0, 1]}, "one for each of 3.*nodes_nodeids"),
+        ("TreeEnsembleRegressor", TREE, {"nodes_missing_value_tracks_true": [1]}, "one for each of 3"),
+        ("TreeEnsembleRegressor", TREE, {"target_nodeids": [1, 7]}, "nodes of the trees"),
+        ("TreeEnsembleRegressor", TREE, {"target_treeids": [0]}, "one for each of 1"),
+        ("TreeEnsembleRegressor", TREE, {"nodes_featureids": [-1, 0, 0]}, "0 or more"),
+        ("TreeEnsembleRegressor", TREE, {"nodes_truenodeids": [0, 0, 0]}, "other nodes of the same tree"),
+        ("TreeEnsembleRegressor", TREE, {"base_values": [1.0, 2.0]}, "base value for each target"),
+        ("TreeEnsemble", APART, {"aggregate_function": -1}, "0, 1, 2 or 3"),
+        ("TreeEnsemble", APART, {"tree_roots": [5]}, "nodes below 1"),
+        ("TreeEnsemble", APART, {"nodes_truenodeids": [-1]}, "that there are"),
+        ("TreeEnsemble", APART, {"nodes_featureids": [0, 1]}, "one for each of 1.*nodes_featureids"),
+        ("SVMRegressor", VECTORS, {"kernel_params": [0.1, 0.2]}, "gamma, coef0 and degree"),
+        ("SVMRegressor", VECTORS, {"support_vectors": [1.0] * 11}, "2 support vectors"),
+        ("SVMRegressor", VECTORS, {"coefficients": [1.0]}, "2 coefficients"),
+        ("SVMClassifier", CLASSES, {"coefficients": [1.0]}, "2 coefficients"),
+        ("SVMClassifier", CLASSES, {"vectors_per_class": [-1, 3]}, "0 or more of each class"),
+        ("SVMClassifier", CLASSES, {"prob_a": [1.0]}, "as many prob_a as prob_b"),
+    ],
+)
+def test_attributes_that_do_not_go_together_are_refused(
+    operator: str, known: dict[str, Any], changed: dict[str, Any], said: str
+) -> None:
+    """As what is wrong with the model, not as an error of the operator's."""
+    outputs = (
+        {"y": TensorProto.INT64, "z": TensorProto.FLOAT} if operator == "SVMClassifier" else {"y": TensorProto.FLOAT}
+    )
+    opset = 5 if operator == "TreeEnsemble" else 3
+    import_model(model(operator, outputs, {"x": X}, opset, **known).SerializeToString())
+    source = model(operator, outputs, {"x": X}, opset, **known | changed).SerializeToString()
+    with pytest.raises(InvalidError, match=f"TW21(08|11)(?s:.*){said}"):
+        import_model(source)
