@@ -94,12 +94,12 @@ def forest_of(
     missing: Sequence[int],
 ) -> Forest:
     count = len(modes)
-    given = {
-        "nodes_treeids": trees, "nodes_nodeids": numbers, "nodes_featureids": features, "nodes_values": values,
+    given: dict[str, Sequence[Any] | Array] = {
+        "nodes_modes": modes, "nodes_treeids": trees, "nodes_nodeids": numbers, "nodes_featureids": features, "nodes_values": values,
         "nodes_truenodeids": yes_numbers, "nodes_falsenodeids": no_numbers,
         "nodes_missing_value_tracks_true": missing or [0] * count,
     }  # fmt: skip
-    check_lengths({"nodes_modes": modes, **given}, count)
+    check_lengths(given, count)
     check_features(features)
     keys, children = list(zip(trees, numbers, strict=True)), list(zip(yes_numbers, no_numbers, strict=True))
     places = {key: at for at, key in enumerate(keys)}
