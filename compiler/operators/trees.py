@@ -95,9 +95,9 @@ def forest_of(
 ) -> Forest:
     count = len(modes)
     given: dict[str, Sequence[Any] | Array] = {
-        "nodes_modes": modes, "nodes_treeids": trees, "nodes_nodeids": numbers, "nodes_featureids": features, "nodes_values": values,
-        "nodes_truenodeids": yes_numbers, "nodes_falsenodeids": no_numbers,
-        "nodes_missing_value_tracks_true": missing or [0] * count,
+        "nodes_modes": modes, "nodes_treeids": trees, "nodes_nodeids": numbers, "nodes_featureids": features,
+        "nodes_values": values, "nodes_truenodeids": yes_numbers,
+        "nodes_falsenodeids": no_numbers, "nodes_missing_value_tracks_true": missing or [0] * count,
     }  # fmt: skip
     check_lengths(given, count)
     check_features(features)
